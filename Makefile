@@ -1,0 +1,41 @@
+# Two commands for a newcomer: `make demo`, `make test`. Everything they need, they install into .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: demo test check bench killing up clean install
+
+demo: $(STAMP)
+	$(BIN)/amends demo $(ARGS)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy schemas tools kafka producers processors compensators console local testing tests examples bench
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	$(BIN)/python -m bench $(ARGS)
+
+# A hundred runs of the killing scenes on Apache Kafka, several at once; seeds are printed.
+killing: $(STAMP)
+	$(BIN)/python -m tests.killing $(ARGS)
+
+up: $(STAMP)
+	$(BIN)/amends up $(ARGS)
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[all]" --group dev
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) .amends dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

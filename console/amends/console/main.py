@@ -1,0 +1,4 @@
+"""The `amends` command."""
+
+
+def main() -> None: ...

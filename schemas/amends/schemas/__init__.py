@@ -1,0 +1,1 @@
+"""The shared language: facts, commands, the contract, keys, topics, and their bytes."""

@@ -1,0 +1,38 @@
+"""Headers of a record: CloudEvents in binary mode, and the trace it belongs to.
+
+The value is never wrapped: `ce_*` headers stand beside it (CloudEvents Kafka protocol binding 1.0), so that meshes can
+route records and Kafka tools still see plain Avro.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from amends.schemas.codec import Record
+
+Headers = list[tuple[str, bytes]]
+
+CONTENT_TYPE = b"application/avro"
+
+
+def headers_of(record: Record, *, source: str, event_id: str, time_ms: int | None = None) -> Headers:
+    """Return the headers of `record`.
+
+    Args:
+        source: who wrote it, a URI reference such as `/amends/producers/<instance>`.
+        event_id: unique within the source.
+        time_ms: the writer's clock; None leaves `ce_time` out.
+    """
+    headers: Headers = [
+        ("ce_specversion", b"1.0"),
+        ("ce_id", event_id.encode()),
+        ("ce_source", source.encode()),
+        ("ce_type", b"amends." + type(record).__name__.encode() + b".v1"),
+        ("content-type", CONTENT_TYPE),
+    ]
+    if time_ms is not None:
+        headers.append(("ce_time", datetime.fromtimestamp(time_ms / 1000, UTC).isoformat().encode()))
+    traceparent = getattr(record, "traceparent", None)
+    if traceparent:
+        headers.append(("traceparent", traceparent.encode()))
+    return headers

@@ -1,0 +1,74 @@
+"""The topics of the protocol: names, clean-up, timestamps, and which share one partition count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpecification:
+    """A topic as the protocol wants it. `settings` are the broker's topic settings that are checked at start."""
+
+    name: str
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    co_partitioned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Names under one prefix. `lanes` are undo lanes that exist."""
+
+    prefix: str = "amends"
+    dead_letter_prefix: str = "dlq."
+    lanes: tuple[str, ...] = ("default",)
+
+    @property
+    def ledger(self) -> str:
+        return f"{self.prefix}.ledger"
+
+    @property
+    def workflows(self) -> str:
+        return f"{self.prefix}.workflows"
+
+    @property
+    def incidents(self) -> str:
+        return f"{self.prefix}.incidents"
+
+    @property
+    def ledger_dead_letters(self) -> str:
+        return f"{self.dead_letter_prefix}{self.ledger}"
+
+    def changelog(self, engine: str = "transactions") -> str:
+        return f"{self.prefix}.processor-{engine}-changelog"
+
+    def undo(self, lane: str) -> str:
+        return f"{self.prefix}.undo.{lane}"
+
+    def undo_dead_letters(self, lane: str) -> str:
+        return f"{self.dead_letter_prefix}{self.undo(lane)}"
+
+    def specifications(self, *, ledger_retention_ms: int = 30 * DAY_MS) -> tuple[TopicSpecification, ...]:
+        """Return every topic that must exist. The ledger keeps twice the longest workflow or more."""
+        record_bytes = {"max.message.bytes": "1048588"}
+        large = {"max.message.bytes": "2097152"}
+        kept = {"cleanup.policy": "delete", "retention.ms": str(30 * DAY_MS), **large}
+        compacted = {"cleanup.policy": "compact", **record_bytes}
+        ledger = {
+            "cleanup.policy": "delete",
+            "retention.ms": str(ledger_retention_ms),
+            "message.timestamp.type": "LogAppendTime",
+            **record_bytes,
+        }
+        undo = {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS), **record_bytes}
+        return (
+            TopicSpecification(self.ledger, ledger),
+            TopicSpecification(self.workflows, compacted),
+            TopicSpecification(self.incidents, compacted, co_partitioned=False),
+            TopicSpecification(self.changelog(), {**compacted, "min.compaction.lag.ms": str(DAY_MS)}),
+            TopicSpecification(self.ledger_dead_letters, kept),
+            *(TopicSpecification(self.undo(lane), undo) for lane in self.lanes),
+            *(TopicSpecification(self.undo_dead_letters(lane), kept) for lane in self.lanes),
+        )
