@@ -1,0 +1,88 @@
+"""What an engine promises the fold, in words, and the two interfaces it stands between.
+
+The fold (`PartitionFold`) is pure: it is given records and asked what to send and what to keep. An engine does the I/O
+around it and nothing else. Whichever engine runs, and whatever dies:
+
+1. **Every fact of a partition, in order, without a gap.** A fold is given offset n + 1 after offset n. A hole stops the
+   engine with `LedgerHoleError`: the ledger is never written in a transaction, so its offsets have none, and a fold
+   that skipped a fact would decide on half the truth.
+2. **One owner at a time.** A partition's durable state has one writer. One that was taken over and does not know it yet
+   (a zombie) may still emit, but its checkpoint is refused.
+3. **Emission before checkpoint.** All that the fold emitted up to a fact is confirmed by the broker before a checkpoint
+   covers that fact. A crash between the two emits again; nothing is lost. An emission names the offset it was true at.
+4. **State and offset are one.** A checkpoint makes the changes of state and the offset they stand at durable together,
+   or neither. After a crash the fold gets back exactly the state of the last checkpoint, then the facts after it.
+5. **Time is the ledger's.** A fold is told of time that every fact appended before it has been folded for: late, never
+   early. An engine never lets a timer wait because a partition is busy.
+
+What an engine does not promise: that something is emitted once, or that a wall clock is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from amends.processors.records import Emission, LedgerRecord
+
+
+class EngineError(Exception):
+    """The engine can't go on and says why, and what to change. `exit_code` is what the process ends with."""
+
+    exit_code = 70
+
+
+class LedgerHoleError(EngineError):
+    """Facts of a partition are missing between what was folded and what can be read. Nothing behind them is folded."""
+
+    exit_code = 65
+
+
+class CheckpointRefusedError(Exception):
+    """Somebody else owns the partition now: neither this checkpoint nor a later one is durable."""
+
+
+class OtherEngineError(EngineError):
+    """The state was kept by another engine. `--refold` rebuilds it from the ledger."""
+
+    exit_code = 78
+
+
+class PartitionFold(Protocol):
+    """One ledger partition's fold, as an engine drives it. Called by one thread at a time; never blocks, never raises
+    for anything a record may hold."""
+
+    @property
+    def folded_to(self) -> int:
+        """Offset of the last record folded, -1 if none."""
+        ...
+
+    def restore(self, key: bytes, value: bytes | None, /) -> None:
+        """Take a record of the changelog, in its order. None drops the key."""
+        ...
+
+    def restored(self, folded_to: int, /) -> None:
+        """The changelog has been read to its end; facts up to `folded_to` are in it. Timers are rebuilt here."""
+        ...
+
+    def fold(self, record: LedgerRecord, /) -> None: ...
+
+    def outputs(self, now_ms: int, /) -> Sequence[Emission]:
+        """Return what must be sent now: each once, and again when its repeat is due."""
+        ...
+
+    def timeouts(self, folded_time_ms: int, /) -> Sequence[Emission]:
+        """Return Timeout facts for the ledger, given that every fact appended before `folded_time_ms` is folded."""
+        ...
+
+    def next_due_ms(self) -> int | None:
+        """Return when `outputs` or `timeouts` may next have something without a new fact, None if never."""
+        ...
+
+    def changes(self) -> Sequence[tuple[bytes, bytes | None]]:
+        """Return the changelog writes since the last call."""
+        ...
+
+
+FoldFactory = Callable[[int], PartitionFold]
+"""Makes the empty fold of a ledger partition."""

@@ -1,0 +1,306 @@
+"""A broker and an engine in memory: the same promises, one step at a time, every fault on demand.
+
+Nothing here has a thread, a clock or chance of its own. A test or the simulation decides what happens next: fold one
+fact, send one emission, cut, keep, crash, take a partition from an owner that goes on as a zombie.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from amends.processors.engine import CheckpointRefusedError, FoldFactory, LedgerHoleError
+from amends.processors.records import Emission, LedgerRecord
+from amends.processors.tenure import Cut, Tenure, hole_in_words
+from amends.schemas.keys import partition_for
+from amends.schemas.topics import Topics
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record of a topic in memory."""
+
+    topic: str
+    partition: int
+    offset: int
+    appended_at_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]] = ()
+
+
+@dataclass(slots=True)
+class _Log:
+    records: list[StoredRecord] = field(default_factory=list[StoredRecord])
+    start: int = 0
+    end: int = 0
+
+
+class MemoryBroker:
+    """Topics of `partitions` partitions each, made when first used; the broker's clock gives the append time.
+
+    Records are read as soon as they are appended, transactions are atomic, and a transactional id has one owner: the
+    last one that called `initialise`.
+    """
+
+    def __init__(self, partitions: int, now_ms: Callable[[], int]) -> None:
+        self.partitions = partitions
+        self._now_ms = now_ms
+        self._logs: dict[tuple[str, int], _Log] = {}
+        self._committed: dict[tuple[str, str, int], int] = {}
+        self._epochs: dict[str, int] = {}
+
+    def append(
+        self,
+        topic: str,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None = None,
+        headers: Iterable[tuple[str, bytes]] = (),
+    ) -> StoredRecord:
+        """Append a record, to the key's own partition unless one is given, and return it as stored."""
+        chosen = partition_for(key or b"", self.partitions) if partition is None else partition
+        if not 0 <= chosen < self.partitions:
+            raise ValueError(f"{topic} has partitions 0 to {self.partitions - 1}, not {chosen}")
+        log = self._log(topic, chosen)
+        stored = StoredRecord(topic, chosen, log.end, self._now_ms(), key, value, tuple(headers))
+        log.records.append(stored)
+        log.end += 1
+        return stored
+
+    def read(
+        self, topic: str, partition: int, from_offset: int = 0, records_max: int | None = None
+    ) -> list[StoredRecord]:
+        """Return the records from `from_offset` on, in order, less those forgotten or compacted."""
+        records = self._log(topic, partition).records
+        first = bisect_left(records, from_offset, key=lambda record: record.offset)
+        return records[first:] if records_max is None else records[first : first + records_max]
+
+    def start(self, topic: str, partition: int) -> int:
+        """Return the lowest offset that is still held."""
+        return self._log(topic, partition).start
+
+    def end(self, topic: str, partition: int) -> int:
+        """Return the offset the next record will have."""
+        return self._log(topic, partition).end
+
+    def topics(self) -> list[str]:
+        return sorted({topic for topic, _ in self._logs})
+
+    def forget(self, topic: str, partition: int, before_offset: int) -> None:
+        """Let retention pass: drop the records below `before_offset`."""
+        log = self._log(topic, partition)
+        log.start = min(max(log.start, before_offset), log.end)
+        log.records = [record for record in log.records if record.offset >= log.start]
+
+    def compact(self, topic: str) -> None:
+        """Keep the last record of each key. Tombstones stay: a broker keeps them for a day."""
+        for (name, _), log in self._logs.items():
+            if name == topic:
+                last = {record.key: record.offset for record in log.records}
+                log.records = [record for record in log.records if last[record.key] == record.offset]
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    def initialise(self, transactional_id: str) -> int:
+        """Make the caller the owner of `transactional_id`; return the epoch its commits must carry."""
+        self._epochs[transactional_id] = self._epochs.get(transactional_id, -1) + 1
+        return self._epochs[transactional_id]
+
+    def commit(
+        self,
+        transactional_id: str,
+        epoch: int,
+        records: Iterable[Emission],
+        group: str,
+        offsets: Mapping[tuple[str, int], int],
+    ) -> None:
+        """Append `records` and set `offsets` of `group`, all or nothing.
+
+        Raises:
+            CheckpointRefusedError: `transactional_id` has a later owner.
+        """
+        if self._epochs.get(transactional_id) != epoch:
+            raise CheckpointRefusedError(f"{transactional_id} has a later owner")
+        for record in records:
+            self.append(record.topic, key=record.key, value=record.value, partition=record.partition)
+        for (topic, partition), offset in offsets.items():
+            self._committed[group, topic, partition] = offset
+
+    def committed(self, group: str, topic: str, partition: int) -> int | None:
+        return self._committed.get((group, topic, partition))
+
+    def _log(self, topic: str, partition: int) -> _Log:
+        return self._logs.setdefault((topic, partition), _Log())
+
+
+@dataclass(slots=True)
+class _Held:
+    tenure: Tenure
+    epoch: int
+    outbox: deque[tuple[int, Emission]] = field(default_factory=deque[tuple[int, Emission]])
+
+
+class MemoryEngine:
+    """An engine on a `MemoryBroker`, driven step by step. Several on one broker are several processes.
+
+    A partition that another engine takes stays in this one's hands until `lose` or a refused checkpoint: until then it
+    is a zombie that folds and emits.
+    """
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        topics: Topics,
+        fold: FoldFactory,
+        now_ms: Callable[[], int],
+        *,
+        group: str = "amends",
+    ) -> None:
+        self._broker = broker
+        self._topics = topics
+        self._make_fold = fold
+        self._now_ms = now_ms
+        self._group = group
+        self._held: dict[int, _Held] = {}
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions this engine takes for its own."""
+        return sorted(self._held)
+
+    def tenure(self, partition: int) -> Tenure:
+        return self._held[partition].tenure
+
+    # --- ownership --------------------------------------------------------------------------------------------------
+
+    def take(self, partition: int) -> None:
+        """Become the owner: end the one before, read the offset, restore the state.
+
+        Raises:
+            LedgerHoleError: the ledger no longer holds the facts after the last checkpoint.
+        """
+        epoch = self._broker.initialise(self._transactional_id(partition))
+        start = self._broker.start(self._topics.ledger, partition)
+        committed = self._broker.committed(self._group, self._topics.ledger, partition)
+        next_offset = start if committed is None else committed
+        if start > next_offset:
+            raise LedgerHoleError(hole_in_words(partition, next_offset, start))
+        fold = self._make_fold(partition)
+        for record in self._broker.read(self._topics.changelog(), partition):
+            assert record.key is not None
+            fold.restore(record.key, record.value)
+        fold.restored(next_offset - 1)
+        held = _Held(Tenure(partition, fold, next_offset), epoch)
+        self._held[partition] = held
+        self._collect(held, timers=False)
+
+    def lose(self, partition: int) -> None:
+        """Drop the partition at once; nothing is written."""
+        self._held.pop(partition, None)
+
+    def release(self, partition: int) -> None:
+        """Give the partition up cleanly: a last checkpoint, then drop it."""
+        held = self._held[partition]
+        self._send_all(held)
+        self.checkpoint(partition)
+        self.lose(partition)
+
+    def crash(self) -> None:
+        """Lose everything that is not on the broker, as kill -9 does."""
+        self._held.clear()
+
+    # --- single steps -----------------------------------------------------------------------------------------------
+
+    def fold_next(self, partition: int) -> bool:
+        """Fold the next fact, put what it emits into the outbox, and return whether there was one."""
+        held = self._held[partition]
+        found = self._broker.read(self._topics.ledger, partition, held.tenure.next_offset, 1)
+        if not found:
+            held.tenure.saw_time(self._now_ms())
+            return False
+        record = found[0]
+        held.tenure.take(LedgerRecord(record.offset, record.appended_at_ms, record.key, record.value, record.headers))
+        self._collect(held, timers=False)
+        return True
+
+    def tick(self, partition: int) -> int:
+        """Let due timers and repeats into the outbox; return how many emissions came."""
+        held = self._held[partition]
+        before = len(held.outbox)
+        self._collect(held, timers=True)
+        return len(held.outbox) - before
+
+    def send_next(self, partition: int) -> StoredRecord | None:
+        """Send the oldest emission of the outbox, confirmed; return it as stored."""
+        held = self._held[partition]
+        if not held.outbox:
+            return None
+        number, emission = held.outbox.popleft()
+        stored = self._broker.append(
+            emission.topic,
+            key=emission.key,
+            value=emission.value,
+            partition=emission.partition,
+            headers=emission.headers,
+        )
+        held.tenure.confirm(number)
+        return stored
+
+    def checkpoint(self, partition: int) -> bool:
+        """Make state and offset durable; return whether they are. Emissions that are not sent yet, or a later owner,
+        prevent it; in the second case the partition is dropped."""
+        held = self._held[partition]
+        tenure = held.tenure
+        if not tenure.dirty:
+            return True
+        cut = tenure.cut()
+        if not tenure.may_keep(cut):
+            return False
+        try:
+            self._commit(partition, held.epoch, cut)
+        except CheckpointRefusedError:
+            self.lose(partition)
+            return False
+        tenure.kept(cut)
+        return True
+
+    # --- many steps -------------------------------------------------------------------------------------------------
+
+    def step(self, partition: int, *, facts_max: int = 1_000) -> int:
+        """Fold what has arrived, send, look at timers, checkpoint; return how many facts and emissions there were."""
+        done = 0
+        while done < facts_max and self.fold_next(partition):
+            done += 1
+        self.tick(partition)
+        done += self._send_all(self._held[partition])
+        self.checkpoint(partition)
+        return done
+
+    def settle(self, *, rounds_max: int = 1_000) -> int:
+        """Step all partitions until a round changes nothing; return how many rounds that took."""
+        for rounds in range(rounds_max):
+            if not sum(self.step(partition) for partition in self.partitions):
+                return rounds
+        raise AssertionError(f"still busy after {rounds_max} rounds: does the fold answer its own records for ever?")
+
+    def _collect(self, held: _Held, *, timers: bool) -> None:
+        held.outbox.extend(held.tenure.emissions(self._now_ms(), timers=timers))
+
+    def _send_all(self, held: _Held) -> int:
+        sent = 0
+        while self.send_next(held.tenure.partition) is not None:
+            sent += 1
+        return sent
+
+    def _commit(self, partition: int, epoch: int, cut: Cut) -> None:
+        changelog = self._topics.changelog()
+        records = [Emission(changelog, key, value, partition) for key, value in cut.changes.items()]
+        offsets = {(self._topics.ledger, partition): cut.next_offset}
+        self._broker.commit(self._transactional_id(partition), epoch, records, self._group, offsets)
+
+    def _transactional_id(self, partition: int) -> str:
+        return f"{self._group}-{partition}"
