@@ -86,3 +86,15 @@ class PartitionFold(Protocol):
 
 FoldFactory = Callable[[int], PartitionFold]
 """Makes the empty fold of a ledger partition."""
+
+
+Faults = Callable[[str], None]
+"""Called at the points of `FAULT_POINTS`, for tests that kill or freeze a process exactly there."""
+
+BEFORE_CHECKPOINT = "before checkpoint"  # all emissions it covers are confirmed
+AFTER_CHECKPOINT = "after checkpoint"  # it is durable, and the engine does not know yet
+FAULT_POINTS = (BEFORE_CHECKPOINT, AFTER_CHECKPOINT)
+
+
+def no_faults(_point: str) -> None:
+    """The production value of `Faults`."""

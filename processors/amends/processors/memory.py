@@ -11,7 +11,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from amends.processors.engine import CheckpointRefusedError, FoldFactory, LedgerHoleError
+from amends.processors.engine import (
+    AFTER_CHECKPOINT,
+    BEFORE_CHECKPOINT,
+    CheckpointRefusedError,
+    Faults,
+    FoldFactory,
+    LedgerHoleError,
+    no_faults,
+)
 from amends.processors.records import Emission, LedgerRecord
 from amends.processors.tenure import Cut, Tenure, hole_in_words
 from amends.schemas.keys import partition_for
@@ -159,13 +167,17 @@ class MemoryEngine:
         now_ms: Callable[[], int],
         *,
         group: str = "amends",
+        faults: Faults = no_faults,
     ) -> None:
         self._broker = broker
         self._topics = topics
         self._make_fold = fold
         self._now_ms = now_ms
         self._group = group
+        self._faults = faults
         self._held: dict[int, _Held] = {}
+        self.refused = 0
+        """Checkpoints that were refused, because a partition had a later owner."""
 
     @property
     def partitions(self) -> list[int]:
@@ -260,11 +272,14 @@ class MemoryEngine:
         cut = tenure.cut()
         if not tenure.may_keep(cut):
             return False
+        self._faults(BEFORE_CHECKPOINT)
         try:
             self._commit(partition, held.epoch, cut)
         except CheckpointRefusedError:
+            self.refused += 1
             self.lose(partition)
             return False
+        self._faults(AFTER_CHECKPOINT)
         tenure.kept(cut)
         return True
 

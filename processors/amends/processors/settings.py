@@ -1,0 +1,60 @@
+"""Settings of the processor: `AMENDS_PROCESSOR__<NAME>`, or table `[processor]` of the settings file."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class ProcessorSettings(BaseModel):
+    """What a processor may be told. Durations in milliseconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: Literal["transactions"] = "transactions"
+    """The engine that runs the fold. `faust` is not there yet."""
+
+    mode: Literal["off", "observe", "enforce"] = "enforce"
+    """AMENDS_MODE, shared by all parts. The processor folds in every mode."""
+
+    application_id: str = Field(default="amends-processor", min_length=1, max_length=200)
+    """Consumer group, and the start of each transactional id. Processors that share the work share it."""
+
+    instance_id: str | None = None
+    """Static membership: a processor that is restarted under the same id within the session gets its partitions back at
+    once, without a rebalance. Give each its own. The price: a clean stop is noticed after the session, too."""
+
+    session_timeout_ms: int = Field(default=6_000, ge=1_000, le=60_000)
+    """How long a dead processor keeps its partitions. Brokers allow 6 seconds or more unless told otherwise."""
+
+    checkpoint_ms: int = Field(default=100, ge=10, le=5_000)
+    """Between two checkpoints of a partition. Longer: less work for the broker, more to fold again after a crash."""
+
+    command_repeat_ms: int = Field(default=5_000, ge=100)
+    """A command is repeated this often until its undo has started."""
+
+    facts_max: int = Field(default=500, ge=1, le=10_000)
+    """Facts folded at most before what they emit is sent."""
+
+    unconfirmed_max: int = Field(default=20_000, ge=100)
+    """Emissions on their way at most; folding waits when there are more."""
+
+    emission_deadline_ms: int = Field(default=120_000, ge=5_000)
+    """An emission that is not confirmed by then: its partition is taken anew from its last checkpoint."""
+
+    stall_ms: int = Field(default=60_000, ge=5_000)
+    """A process that folds nothing for this long while there are facts to fold ends itself, to be started again."""
+
+    health_host: str = "127.0.0.1"
+    health_port: int | None = Field(default=None, ge=0, le=65_535)
+    """Port of `/healthz` and `/metrics`; None: no server; 0: any free port, which is logged."""
+
+    @model_validator(mode="after")
+    def _stall_is_longer_than_a_rebalance(self) -> Self:
+        if self.stall_ms < 2 * self.session_timeout_ms:
+            raise ValueError(
+                f"stall_ms {self.stall_ms} must be at least twice session_timeout_ms {self.session_timeout_ms}, "
+                "or a processor would end itself while another's death is being noticed"
+            )
+        return self
