@@ -59,6 +59,7 @@ class UndoTerms:
     residue: str = ""  # what a perfect undo still leaves
     commutes: bool = False
     specification: bytes | None = None
+    optional_arguments: tuple[str, ...] = ()  # may resolve to nothing: the handler has a default
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,156 @@
+"""Who runs a call: the seam between a declared tool and the part that records it.
+
+A producer sets `active_runner` for its scope; a tool called there hands it a `BoundCall`. Where no runner is active an
+undoable tool refuses, unless the setting says otherwise (`set_outside`), `AMENDS_MODE` is off or observe, or
+`set_testing()` was called. Context variables follow `await`, tasks and `asyncio.to_thread`, not threads of one's own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+from uuid import uuid4
+
+from amends.schemas.contract import Effect
+from amends.tools.errors import ContractError, OutsideWorkflow
+
+if TYPE_CHECKING:
+    from amends.tools.declaration import Tool
+
+Outside = Literal["refuse", "single-step"]
+MODES = ("off", "observe", "enforce")
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """What the caller wants for this one call."""
+
+    timeout_ms: int | None = None
+    call_id: str | None = None
+    repeatable: bool | None = None  # None: as the tool declares
+
+
+NO_OPTIONS = CallOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundCall:
+    """One call, ready to be made.
+
+    `arguments` are what is recorded: by parameter name, defaults filled in, without `self` and the key's parameter,
+    secrets as `SecretDigest`. `invoke` holds the real values; it takes the idempotency key and returns the tool's own
+    value, or an awaitable where `tool.asynchronous`. It may be invoked again with the same key only where the contract
+    allows a second send.
+    """
+
+    tool: Tool
+    arguments: dict[str, Any]
+    options: CallOptions
+    invoke: Callable[[str], Any]
+
+
+class Runner(Protocol):
+    """Records a call and makes it. What the tool returns or raises passes through untouched."""
+
+    def call(self, bound: BoundCall) -> Any:
+        """Run a tool that is a plain function. May block; raises AmendsErrors if the tool was not called."""
+        ...
+
+    async def call_async(self, bound: BoundCall) -> Any:
+        """Run a tool that is a coroutine function."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStep:
+    """The step under way, for code deep inside a tool's or a handler's body."""
+
+    workflow_id: str
+    step_id: str
+    attempt: str
+    key: str  # the idempotency key: of the call, or of the undo inside its handler
+    tool_name: str
+
+
+active_runner: ContextVar[Runner | None] = ContextVar("amends_active_runner", default=None)
+_running: ContextVar[RunningStep | None] = ContextVar("amends_running_step", default=None)
+
+
+@contextmanager
+def running(step: RunningStep) -> Iterator[None]:
+    """Make `step` the current one. For runners and workers, around the invocation."""
+    token = _running.set(step)
+    try:
+        yield
+    finally:
+        _running.reset(token)
+
+
+def current_step() -> RunningStep:
+    """Return the step under way.
+
+    Raises:
+        OutsideWorkflow: none is.
+    """
+    step = _running.get()
+    if step is None:
+        raise OutsideWorkflow("There is no current step: this code was not called by a tool or handler of amends.")
+    return step
+
+
+_outside: Outside = "refuse"
+_single_step: Runner | None = None
+_testing = False
+
+
+def set_testing(enabled: bool = True) -> None:
+    """Run every tool bare in this process: nothing is recorded, nothing will be undone. For users' own tests."""
+    global _testing
+    _testing = enabled
+
+
+def set_outside(policy: Outside, single_step: Runner | None = None) -> None:
+    """Say what a tool does outside a workflow. `single_step` runs each such call as a workflow of one step."""
+    global _outside, _single_step
+    if policy == "single-step" and single_step is None:
+        raise ContractError('outside = "single-step" needs the runner that makes a workflow of a call.')
+    _outside, _single_step = policy, single_step
+
+
+def fresh_key() -> str:
+    """Return a key for a call that nobody records: never the same twice, so that no remote takes two for one."""
+    return f"amends-bare-{uuid4()}"
+
+
+def mode() -> str:
+    """Return `AMENDS_MODE`: off, observe or enforce (default).
+
+    Raises:
+        ContractError: it is something else.
+    """
+    value = os.environ.get("AMENDS_MODE", "enforce")
+    if value not in MODES:
+        raise ContractError(f"AMENDS_MODE={value!r} is none of {', '.join(MODES)}.")
+    return value
+
+
+def runner_for(tool: Tool) -> Runner | None:
+    """Return who runs a call of `tool` here, or None for a bare call.
+
+    Raises:
+        OutsideWorkflow: nobody does, and the tool would change the world.
+    """
+    if _testing or tool.effect is Effect.NONE:
+        return None
+    runner = active_runner.get()
+    if runner is not None:
+        return runner
+    if mode() != "enforce":
+        return None
+    if _outside == "single-step":
+        return _single_step
+    raise OutsideWorkflow(f"{tool.name} was called outside a workflow, where nothing would undo it; it was not run.")
