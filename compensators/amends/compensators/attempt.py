@@ -1,0 +1,120 @@
+"""One owned attempt of an undo: clock, (verify,) handler, (verify,) and what it came to. Pure.
+
+`verify` is asked first where any attempt before this one ended unknown, and the handler then runs only on *still
+there*. It is asked again after the handler, whose word alone closes nothing where the world can be asked. An undeclared
+exception, silence and "not yet" are UNKNOWN; only a declared refusal is FAILED.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from amends.compensators.effects import (
+    AskVerify,
+    CallAnswer,
+    CallUndo,
+    Deferred,
+    IsStillThere,
+    IsUndone,
+    NotBegun,
+    NotDeployed,
+    ReadClock,
+    Refused,
+    Renew,
+    Steps,
+    Succeeded,
+    Uncertain,
+    VerifyAnswer,
+    Wait,
+    half_is_gone,
+)
+from amends.compensators.ownership import CLOSING
+from amends.schemas.commands import UndoCommand, UndoEntry
+from amends.schemas.facts import UndoEvent, UndoStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An undo of a run that may be started."""
+
+    command: UndoCommand
+    entry: UndoEntry
+    owner: str
+    fence: int
+
+    def event(self, status: UndoStatus) -> UndoEvent:
+        return UndoEvent(
+            workflow_id=self.command.workflow_id,
+            step_id=self.entry.step_id,
+            generation=self.entry.generation,
+            attempt=self.entry.attempt,
+            status=status,
+            owner=self.owner,
+            workflow_offset=self.command.workflow_offset,
+            tool_name=self.entry.tool_name,
+            lease_ms=self.entry.lease_ms if status is UndoStatus.STARTED else None,
+            traceparent=self.command.traceparent,
+        )
+
+
+def outcome_of(member: Member, started_at_ms: int) -> Steps[UndoEvent]:
+    """Use the attempt, STARTED just after `started_at_ms`, and return its end."""
+    entry = member.entry
+    late = replace(member.event(UndoStatus.RELEASED), evidence="half the lease had gone before the handler was called")
+    now_ms: int = yield ReadClock()
+    if half_is_gone(started_at_ms, now_ms, entry.lease_ms):
+        return late
+    if entry.verify is not None and entry.verify_first:
+        within_ms = started_at_ms + entry.lease_ms - now_ms
+        answer: VerifyAnswer = yield AskVerify(member.command, entry, within_ms)
+        if not isinstance(answer, IsStillThere):
+            return _verified(member.event(UndoStatus.UNDONE), answer)
+        now_ms = yield ReadClock()
+        if half_is_gone(started_at_ms, now_ms, entry.lease_ms):
+            return late
+    gone_ms = now_ms - started_at_ms
+    begin_within_ms = (entry.lease_ms + 1) // 2 - gone_ms
+    result: CallAnswer = yield CallUndo(member.command, entry, begin_within_ms, entry.lease_ms - gone_ms)
+    outcome = _as_event(member, result)
+    if outcome.status in CLOSING and entry.verify is not None:
+        return (yield from _verify_after(member, outcome))
+    return outcome
+
+
+def _as_event(member: Member, result: CallAnswer) -> UndoEvent:
+    match result:
+        case Succeeded():
+            status = UndoStatus.NOTHING_TO_UNDO if result.nothing else UndoStatus.UNDONE
+            return replace(member.event(status), evidence=result.evidence, output_payload=result.output_payload)
+        case Refused():
+            failed = replace(member.event(UndoStatus.FAILED), error=result.error)
+            return replace(failed, retryable=result.retryable, key_refused=result.key_refused)
+        case NotDeployed():
+            return replace(member.event(UndoStatus.FAILED), error=result.error, retryable=False)
+        case Uncertain():
+            return replace(member.event(UndoStatus.UNKNOWN), error=result.error)
+        case NotBegun():
+            return replace(member.event(UndoStatus.RELEASED), evidence=result.reason)
+        case Deferred():
+            return replace(member.event(UndoStatus.DEFERRED), evidence=result.reason)
+
+
+def _verify_after(member: Member, outcome: UndoEvent) -> Steps[UndoEvent]:
+    """The handler says it is done; the world is asked. It gets `settle_ms` to show it, and no more."""
+    entry = member.entry
+    answer: VerifyAnswer = yield AskVerify(member.command, entry, entry.lease_ms)
+    if isinstance(answer, IsStillThere):
+        yield Renew(entry.key, entry.attempt, member.fence, entry.settle_ms + entry.lease_ms)
+        yield Wait(entry.settle_ms)
+        answer = yield AskVerify(member.command, entry, entry.lease_ms)
+    return _verified(outcome, answer)
+
+
+def _verified(claimed: UndoEvent, answer: VerifyAnswer) -> UndoEvent:
+    """What `verify` makes of a claimed end. "Still there" is never FAILED: the same key would answer "done" again."""
+    if isinstance(answer, IsUndone):
+        return replace(claimed, verified=True, evidence=answer.evidence or claimed.evidence)
+    said = "still there" if isinstance(answer, IsStillThere) else "unknown"
+    error = None if isinstance(answer, IsStillThere) else answer.error
+    evidence = f"verify says {said}" + (f": {answer.evidence}" if answer.evidence else "")
+    return replace(claimed, status=UndoStatus.UNKNOWN, evidence=evidence, error=error)

@@ -1,0 +1,174 @@
+"""How a compensator carries out a command. Pure: effects out, answers in; it may be cut off between any two.
+
+The order is: claim, STARTED, read back, clock, (verify,) handler, (verify,) outcome acknowledged, settle. Theory:
+
+- The registry only saves work. Whoever loses the read back has done nothing and writes nothing.
+- Cut off before STARTED, the attempt is free and the command comes again. After it, the attempt is spent: the fold
+  finds it by its lease. After the outcome, another delivery finds it at the read back.
+- Nothing is tried again here. Attempts, backoff and budget are the fold's; this writes what one attempt came to.
+- An owned attempt always gets an end: UNDONE, NOTHING_TO_UNDO, FAILED, UNKNOWN, RELEASED (it was not used) or DEFERRED.
+
+A run goes on while each member closes. With `at_once` all members are STARTED together and read back once; those
+owned and not reached are RELEASED.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from amends.compensators.attempt import Member, outcome_of
+from amends.compensators.effects import (
+    Claim,
+    LedgerFact,
+    ReadBack,
+    ReadClock,
+    Report,
+    Settle,
+    Steps,
+    Unreadable,
+    Unwritten,
+    Write,
+    Written,
+    write_surely,
+)
+from amends.compensators.ladder import decide_probe, decide_resend
+from amends.compensators.ownership import CLOSING, Lost, Owned, Released, Standing, standing_of_undo
+from amends.compensators.registry import Busy, ClaimAnswer, ClaimRequest, Closing, Done, Ended, Go, State
+from amends.schemas.commands import Command, ProbeCommand, ResendCommand, UndoCommand, UndoEntry
+from amends.schemas.facts import UndoEvent, UndoStatus
+
+_SETTLED_AS = {
+    UndoStatus.UNDONE: State.DONE,
+    UndoStatus.NOTHING_TO_UNDO: State.DONE,
+    UndoStatus.UNKNOWN: State.IN_DOUBT,
+    UndoStatus.FAILED: State.FAILED,
+    UndoStatus.RELEASED: State.FAILED,
+    UndoStatus.DEFERRED: State.FAILED,
+}
+
+_EVIDENCE_CHARACTERS = 500
+
+
+def decide(command: Command, owner: str, by: str) -> Steps[Report]:
+    """Return the decision on `command`.
+
+    Args:
+        owner: this delivery, unique for ever. It is also the attempt of a re-send.
+        by: the compensator's instance, for people.
+    """
+    match command:
+        case UndoCommand():
+            return decide_undo(command, owner)
+        case ProbeCommand():
+            return decide_probe(command, by)
+        case ResendCommand():
+            return decide_resend(command, owner, by)
+
+
+def decide_undo(command: UndoCommand, owner: str) -> Steps[Report]:
+    """Carry out a run: member after member, or all STARTED at once; the first that does not close ends it."""
+    groups = [command.entries] if command.at_once else [(entry,) for entry in command.entries]
+    ends: list[tuple[str, str]] = []
+    for group in groups:
+        closed = yield from _group(command, group, owner, ends)
+        if not closed:
+            break
+    return Report(tuple(ends))
+
+
+def _group(
+    command: UndoCommand, entries: tuple[UndoEntry, ...], owner: str, ends: list[tuple[str, str]]
+) -> Steps[bool]:
+    """Claim, start and read back `entries` together, then carry them out in order. True if each of them closed."""
+    requests = tuple(ClaimRequest(entry.key, entry.attempt, owner, entry.lease_ms) for entry in entries)
+    answers: tuple[ClaimAnswer, ...] = yield Claim(requests)
+    members: list[Member] = []
+    cut = len(answers) < len(entries)
+    for entry, answer in zip(entries, answers, strict=False):
+        match answer:
+            case Go(fence=fence):
+                members.append(Member(command, entry, owner, fence))
+            case Done(closing=closing):
+                ends.append((entry.tool_name, "done before"))
+                yield from write_surely((_again(Member(command, entry, owner, 0), closing),))
+            case Busy() | Ended():
+                ends.append((entry.tool_name, type(answer).__name__.lower()))
+                cut = True
+                break
+    closed = (yield from _start(command, members, ends)) if members else True
+    return closed and not cut
+
+
+def _again(member: Member, closing: Closing) -> UndoEvent:
+    """The outcome the registry remembers: a processor that lost its state would else emit this undo for ever."""
+    return replace(
+        member.event(closing.status),
+        attempt=closing.attempt,
+        owner=closing.owner,
+        verified=closing.verified,
+        evidence=closing.evidence,
+    )
+
+
+def _start(command: UndoCommand, members: list[Member], ends: list[tuple[str, str]]) -> Steps[bool]:
+    started_at_ms: int = yield ReadClock()
+    acks: tuple[Written | Unwritten, ...] = yield Write(tuple(member.event(UndoStatus.STARTED) for member in members))
+    own_offsets = [ack.offset for ack in acks if isinstance(ack, Written)]
+    if not own_offsets:
+        # It may stand there all the same. Then the fold finds it by its lease; it is not used here.
+        ends.extend((member.entry.tool_name, "not started") for member in members)
+        return False
+    facts: tuple[LedgerFact, ...] | Unreadable = yield ReadBack(command.as_of + 1, max(own_offsets))
+    if isinstance(facts, Unreadable):
+        ends.extend((member.entry.tool_name, "not read back") for member in members)
+        return False
+    unreached: list[tuple[Member, str]] = []
+    going = True
+    for member, ack in zip(members, acks, strict=True):
+        standing = _standing(member, ack, facts)
+        match standing:
+            case Lost():
+                ends.append((member.entry.tool_name, "lost"))
+                going = going and standing.closed
+            case Released(reason=reason):
+                unreached.append((member, reason))
+                going = False
+            case Owned() if going:
+                going = yield from _attempt(member, started_at_ms, ends)
+            case Owned():
+                unreached.append((member, "an undo before it in the run did not close"))
+    yield from _release(unreached, ends)
+    return going
+
+
+def _standing(member: Member, ack: Written | Unwritten, facts: tuple[LedgerFact, ...]) -> Standing:
+    if isinstance(ack, Unwritten):
+        return Lost(closed=False)
+    return standing_of_undo(member.command, member.entry, member.owner, ack.offset, facts)
+
+
+def _release(unreached: list[tuple[Member, str]], ends: list[tuple[str, str]]) -> Steps[None]:
+    if not unreached:
+        return
+    events = [replace(member.event(UndoStatus.RELEASED), evidence=reason) for member, reason in unreached]
+    yield from write_surely(tuple(events))
+    for member, _ in unreached:
+        ends.append((member.entry.tool_name, UndoStatus.RELEASED.value))
+        yield _settlement(member, member.event(UndoStatus.RELEASED))
+
+
+def _attempt(member: Member, started_at_ms: int, ends: list[tuple[str, str]]) -> Steps[bool]:
+    """Use an owned attempt and record what it came to. True if the undo is closed."""
+    outcome = yield from outcome_of(member, started_at_ms)
+    yield from write_surely((outcome,))
+    yield _settlement(member, outcome)
+    ends.append((member.entry.tool_name, outcome.status.value))
+    return outcome.status in CLOSING
+
+
+def _settlement(member: Member, outcome: UndoEvent) -> Settle:
+    closing = None
+    if outcome.status in CLOSING:
+        evidence = outcome.evidence[:_EVIDENCE_CHARACTERS]
+        closing = Closing(outcome.attempt, outcome.status, outcome.owner, outcome.verified, evidence)
+    return Settle(member.entry.key, member.entry.attempt, member.fence, _SETTLED_AS[outcome.status], closing)
