@@ -1,0 +1,115 @@
+"""The network before the payment service: passes every call on to it, and can hold an answer back.
+
+The payment service of the story is `localstripe`, which nobody here wrote and which has no fault switches. A switch is
+written as for the other services, by method and path pattern: `POST /v1/refunds` (path segments beyond the first two
+alternate between variable and name: `POST /v1/payment_intents/{}/confirm`). It listens on 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+from amends.local.story.faults import FaultSwitches, HeldCall
+from amends.local.story.http_service import QuietServer, Reply, serve, switch_reply
+
+HOP_HEADERS = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "host", "date", "server"})
+SWITCH_PATHS = frozenset({"/healthz", "/faults", "/held"})
+
+
+def call_of(method: str, path: str) -> str:
+    """Return the name of a payment call: `POST /v1/payment_intents/pi_1/confirm` is `POST
+    /v1/payment_intents/{}/confirm`.
+    """
+    segments = [segment for segment in path.split("/") if segment]
+    shape = [segment if index < 2 or index % 2 else "{}" for index, segment in enumerate(segments)]
+    return f"{method} /" + "/".join(shape)
+
+
+def make_gate(upstream: str, port: int = 0, faults: FaultSwitches | None = None) -> ThreadingHTTPServer:
+    """Return the gate before `upstream` (http://host:port) on 127.0.0.1; the caller runs and closes it."""
+    switches = faults or FaultSwitches()
+    target = urlsplit(upstream).netloc
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Say nothing: the time line is the demo's."""
+
+        def do_GET(self) -> None:
+            self._serve("GET")
+
+        def do_POST(self) -> None:
+            self._serve("POST")
+
+        def do_DELETE(self) -> None:
+            self._serve("DELETE")
+
+        def _serve(self, method: str) -> None:
+            content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            path = urlsplit(self.path).path
+            if path in SWITCH_PATHS:
+                reply = switch_reply(switches, method, path, json.loads(content or b"{}"))
+                self._json(reply or Reply(404, {"error": "no such switch"}))
+                return
+            call = call_of(method, path)
+            fault = switches.next_for(call)
+            held = HeldCall(call, fault or "", self.client_address[1], self.headers.get("Idempotency-Key", ""))
+            if fault == "down":
+                self._json(Reply(503, {"error": {"message": "the service is down", "type": "api_error"}}))
+            elif fault == "refuse":
+                self._json(
+                    Reply(402, {"error": {"message": "declined", "type": "card_error", "code": "card_declined"}})
+                )
+            elif fault == "hang_before_effect":
+                self._cut(held)
+            else:
+                status, headers, body = self._pass_on(method, content)
+                if fault == "hang_after_effect":
+                    self._cut(held)
+                else:
+                    self._send(status, headers, body)
+
+        def _pass_on(self, method: str, content: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+            connection = http.client.HTTPConnection(target, timeout=30)
+            try:
+                headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP_HEADERS}
+                connection.request(method, self.path, content or None, headers)
+                answer = connection.getresponse()
+                return answer.status, answer.getheaders(), answer.read()
+            finally:
+                connection.close()
+
+        def _cut(self, held: HeldCall) -> None:
+            switches.hold(held)
+            self.close_connection = True
+
+        def _json(self, reply: Reply) -> None:
+            self._send(reply.status, [("Content-Type", "application/json")], json.dumps(reply.body).encode())
+
+        def _send(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+            self.send_response(status)
+            for name, value in headers:
+                if name.lower() not in HOP_HEADERS:
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    return QuietServer(("127.0.0.1", port), Handler)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="gate")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--upstream", required=True)
+    arguments = parser.parse_args()
+    serve(make_gate(arguments.upstream, arguments.port))
+
+
+if __name__ == "__main__":
+    main()
