@@ -1,0 +1,123 @@
+"""The index of one followed partition: the last minutes by key, and who waits. Guarded by the follower's lock."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+from bisect import bisect_left, bisect_right
+from collections import deque
+from dataclasses import dataclass
+
+from amends.kafka.records import Record
+
+_RECORD_COST_BYTES = 400
+"""What a record costs beside its key and value, roughly."""
+
+
+@dataclass(eq=False, slots=True)
+class Waiter:
+    """A read that is not answered yet. `give_up_at` is in monotonic seconds."""
+
+    key: bytes
+    from_offset: int
+    to_offset: int
+    give_up_at: float
+    future: concurrent.futures.Future[list[Record]]
+
+    def give(self, records: list[Record]) -> None:
+        with contextlib.suppress(concurrent.futures.InvalidStateError):  # cancelled meanwhile
+            self.future.set_result(records)
+
+    def fail(self, error: Exception) -> None:
+        with contextlib.suppress(concurrent.futures.InvalidStateError):
+            self.future.set_exception(error)
+
+    def give_after(self, older: concurrent.futures.Future[list[Record]], held: list[Record]) -> None:
+        """Answer with what was read from the topic and then what the index held."""
+        error = older.exception()
+        if isinstance(error, Exception):
+            self.fail(error)
+        else:
+            self.give(older.result() + held)
+
+
+class PartitionIndex:
+    """Every record at offsets from `begins_at` up to, not including, `next_offset`, once `placed`."""
+
+    __slots__ = ("_by_key", "_bytes", "_order", "_waiters", "begins_at", "next_offset", "placed")
+
+    def __init__(self) -> None:
+        self.placed = False
+        self.begins_at = 0
+        self.next_offset = 0
+        self._bytes = 0
+        self._by_key: dict[bytes, list[Record]] = {}
+        self._order: deque[tuple[int, Record]] = deque()
+        self._waiters: list[Waiter] = []
+
+    def place(self, offset: int) -> None:
+        """Begin at `offset`: nothing before it is held."""
+        self.placed = True
+        self.begins_at = self.next_offset = offset
+        self._bytes = 0
+        self._by_key.clear()
+        self._order.clear()
+
+    def add(self, record: Record, now_ms: int) -> None:
+        self._order.append((now_ms, record))
+        self._by_key.setdefault(record.key or b"", []).append(record)
+        self._bytes += _cost(record)
+        self.next_offset = record.offset + 1
+
+    def forget(self, read_before_ms: int, bytes_max: int) -> None:
+        """Drop what was read before `read_before_ms`, and the oldest until `bytes_max` holds."""
+        while self._order and (self._order[0][0] < read_before_ms or self._bytes > bytes_max):
+            _, record = self._order.popleft()
+            self._bytes -= _cost(record)
+            key = record.key or b""
+            of_key = self._by_key[key]
+            if len(of_key) == 1:
+                del self._by_key[key]
+            else:
+                del of_key[0]
+            self.begins_at = record.offset + 1
+
+    def select(self, key: bytes, from_offset: int, to_offset: int) -> list[Record]:
+        """Return the records of `key` that are held, in that range."""
+        of_key = self._by_key.get(key, [])
+        first = bisect_left(of_key, from_offset, key=lambda record: record.offset)
+        last = bisect_right(of_key, to_offset, key=lambda record: record.offset)
+        return of_key[first:last]
+
+    def at(self, offset: int) -> Record | None:
+        """Return the record at `offset`, if it is held."""
+        found = bisect_left(self._order, offset, key=lambda entry: entry[1].offset)
+        if found < len(self._order) and self._order[found][1].offset == offset:
+            return self._order[found][1]
+        return None
+
+    def reached(self, offset: int) -> bool:
+        return self.placed and self.next_offset > offset
+
+    def wait(self, waiter: Waiter) -> None:
+        self._waiters.append(waiter)
+
+    def take_reached(self) -> list[Waiter]:
+        """Return, once, those whose last offset was reached."""
+        return self._take([waiter for waiter in self._waiters if self.reached(waiter.to_offset)])
+
+    def take_late(self, now: float) -> list[Waiter]:
+        """Return, once, those whose deadline has passed."""
+        return self._take([waiter for waiter in self._waiters if waiter.give_up_at < now])
+
+    def take_waiters(self) -> list[Waiter]:
+        return self._take(list(self._waiters))
+
+    def _take(self, taken: list[Waiter]) -> list[Waiter]:
+        if taken:
+            self._waiters = [waiter for waiter in self._waiters if waiter not in taken]
+        return taken
+
+
+def _cost(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"") + _RECORD_COST_BYTES

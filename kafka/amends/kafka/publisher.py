@@ -1,0 +1,248 @@
+"""Confirmed writes: a record is acknowledged by all replicas in sync, or the answer says what is known.
+
+Theory of operation. One librdkafka producer per process, made when first needed; a thread of its own polls it. Answers
+that one poll brings are handed over together: one wake-up per event loop and poll (a wake-up per answer costs 2-4x at
+32 writes in flight). After a fork the child makes its own producer; the parent's is left alone there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from amends.kafka.errors import MaybeWritten, NotWritten, WriteError
+from amends.kafka.producing import Answer, Client, Pending
+from amends.kafka.records import Ack, Headers
+from amends.kafka.settings import KafkaSettings
+
+logger = logging.getLogger(__name__)
+
+OnDone = Callable[[Ack | WriteError], None]
+
+QUEUE_FULL_WAIT_MS = 2
+
+
+class Publisher:
+    """Writes records and says for each whether it stands. Usable from any number of threads and event loops, and after
+    a fork. Close it when done; a closed one refuses.
+
+    Args:
+        deadline_ms: every write has its answer after this time, give or take a tenth of a second.
+        queue_max: how many records may wait for their answer; more are refused (`send`) or wait (`publish`).
+    """
+
+    def __init__(self, settings: KafkaSettings, *, deadline_ms: int = 10_000, queue_max: int = 100_000) -> None:
+        if deadline_ms < 100:
+            raise ValueError(f"deadline_ms must be 100 or more, not {deadline_ms}: a broker needs time to answer")
+        self._settings = settings
+        self._deadline_ms = deadline_ms
+        self._queue_max = queue_max
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._closed = False
+        _PUBLISHERS.add(self)
+
+    def send(
+        self,
+        topic: str,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        partition: int | None = None,
+        on_done: OnDone,
+    ) -> None:
+        """Hand over a record; `on_done` gets its answer exactly once, within the deadline. Never blocks, and raises for
+        nothing that the world can do.
+
+        `on_done` runs in the publisher's thread (or, if the record is refused at once, in the caller's): it must be
+        quick and must not raise. `partition` None: the one of the key by murmur2.
+        """
+        refused = self._offer(topic, key, value, headers, partition, _Callback(on_done))
+        if refused is not None:
+            on_done(refused)
+
+    async def publish(
+        self, topic: str, *, key: bytes | None, value: bytes | None, headers: Headers = (), partition: int | None = None
+    ) -> Ack:
+        """Return once the record is acknowledged. Cancelling leaves the record where it is: it may be written.
+
+        Raises:
+            NotWritten: certainly not written.
+            MaybeWritten: uncertain.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_at = time.monotonic() + self._deadline_ms / 1000
+        while True:
+            waiter = _Waiter(loop)
+            refused = self._offer(topic, key, value, headers, partition, waiter)
+            if refused is None:
+                return await waiter.future
+            if not _worth_waiting(refused, give_up_at):
+                raise refused
+            await asyncio.sleep(QUEUE_FULL_WAIT_MS / 1000)
+
+    def publish_sync(
+        self, topic: str, *, key: bytes | None, value: bytes | None, headers: Headers = (), partition: int | None = None
+    ) -> Ack:
+        """As `publish`, for threads. Blocks up to the deadline."""
+        give_up_at = time.monotonic() + self._deadline_ms / 1000
+        while True:
+            blocker = _Blocker()
+            refused = self._offer(topic, key, value, headers, partition, blocker)
+            if refused is None:
+                return blocker.wait()
+            if not _worth_waiting(refused, give_up_at):
+                raise refused
+            time.sleep(QUEUE_FULL_WAIT_MS / 1000)
+
+    def flush(self, deadline_ms: int | None = None) -> int:
+        """Wait until all that was handed over before has its answer; return how many have not."""
+        client = self._client
+        if client is None or client.pid != os.getpid():
+            return 0
+        return client.flush(self._deadline_ms if deadline_ms is None else deadline_ms)
+
+    def close(self, deadline_ms: int | None = None) -> None:
+        """Flush for at most `deadline_ms`, answer what is left, and end the thread. Twice is harmless."""
+        with self._lock:
+            self._closed = True
+            client, self._client = self._client, None
+        if client is not None and client.pid == os.getpid():
+            client.close(self._deadline_ms if deadline_ms is None else deadline_ms)
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _offer(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        answer: Answer,
+    ) -> NotWritten | None:
+        client = self._client
+        if client is None or client.broken or client.pid != os.getpid():
+            client = self._open()
+            if client is None:
+                return NotWritten("the publisher is closed", code="CLOSED")
+        return client.offer(topic, key, value, headers, partition, answer)
+
+    def _open(self) -> Client | None:
+        with self._lock:
+            if self._closed:
+                return None
+            client = self._client
+            if client is not None and client.pid == os.getpid():
+                if not client.broken:
+                    return client
+                client.retire()
+            self._client = Client(self._settings, deadline_ms=self._deadline_ms, queue_max=self._queue_max)
+            return self._client
+
+    def _forget_after_fork(self) -> None:
+        # The lock may have been held by a thread that does not exist here, and the parent's producer must never be
+        # destroyed here: it would wait for threads that did not come along. So it is kept alive for good.
+        self._lock = threading.Lock()
+        client, self._client = self._client, None
+        if client is not None:
+            _keep_for_good(client)
+
+
+class _Callback(Answer):
+    __slots__ = ("_on_done",)
+
+    def __init__(self, on_done: OnDone) -> None:
+        self._on_done = on_done
+
+    def give(self, result: Ack | WriteError) -> None:
+        try:
+            self._on_done(result)
+        except Exception:
+            # The thread answers everybody: one caller's bug must not leave the others without their answers.
+            logger.exception("on_done raised")
+
+
+class _Blocker(Answer):
+    __slots__ = ("_event", "_result")
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._result: Ack | WriteError | None = None
+
+    def give(self, result: Ack | WriteError) -> None:
+        self._result = result
+        self._event.set()
+
+    def wait(self) -> Ack:
+        self._event.wait()
+        return _acknowledged(self._result)
+
+
+class _Waiter(Answer):
+    """An answer for a coroutine; those of one loop are given together."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.future: asyncio.Future[Ack] = loop.create_future()
+
+    def give(self, result: Ack | WriteError) -> None:
+        self.give_later([(self, result)])
+
+    def give_later(self, answers: list[Pending]) -> None:
+        # A loop that is closed has nobody left who waits.
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(_give_all, answers)
+
+
+def _give_all(answers: list[Any]) -> None:
+    for waiter, result in answers:
+        if waiter.future.done():
+            continue
+        if isinstance(result, Ack):
+            waiter.future.set_result(result)
+        else:
+            waiter.future.set_exception(result)
+
+
+def _acknowledged(result: Ack | WriteError | None) -> Ack:
+    if isinstance(result, Ack):
+        return result
+    assert result is not None
+    raise result
+
+
+def _worth_waiting(refused: NotWritten, give_up_at: float) -> bool:
+    return refused.code == "_QUEUE_FULL" and time.monotonic() < give_up_at
+
+
+def _keep_for_good(thing: object) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+_PUBLISHERS: weakref.WeakSet[Publisher] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for publisher in list(_PUBLISHERS):
+        publisher._forget_after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+__all__ = ["Ack", "MaybeWritten", "NotWritten", "OnDone", "Publisher", "WriteError"]

@@ -1,0 +1,176 @@
+"""The topics: made as the protocol wants them, and what is wrong with those that exist."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigEntry, ConfigResource
+from confluent_kafka.admin._metadata import TopicMetadata
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from amends.kafka.errors import KafkaFault, ReadTimedOut, TopicsWrong
+from amends.kafka.options import common_options
+from amends.kafka.options import logger as client_logger
+from amends.kafka.settings import KafkaSettings
+from amends.schemas.topics import TopicSpecification
+
+logger = logging.getLogger(__name__)
+
+REQUEST_S = 15
+
+AT_LEAST = frozenset({"retention.ms", "max.message.bytes", "min.compaction.lag.ms", "min.insync.replicas"})
+"""Settings of which more is also right (and -1 is for ever)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsReport:
+    """`problems`: a sentence each, with what to change. `not_judged`: what this broker doesn't tell."""
+
+    problems: list[str]
+    not_judged: list[str]
+
+
+def create_topics(settings: KafkaSettings) -> list[str]:
+    """Create the topics that are missing; return their names. Those that exist are left as they are: check them.
+
+    Raises:
+        TopicsWrong: the broker refused one.
+        ReadTimedOut: the broker did not answer.
+    """
+    admin = _admin(settings)
+    missing = [topic for topic in wanted_topics(settings) if topic.name not in _metadata(admin)]
+    new = [_new_topic(settings, topic) for topic in missing]
+    created, refused = [], []
+    for name, future in (admin.create_topics(new, operation_timeout=REQUEST_S) if new else {}).items():
+        try:
+            future.result(REQUEST_S)
+            created.append(name)
+        except KafkaException as error:
+            # Somebody else created it in the same moment: as good as ours, and checked like ours.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                refused.append(f"topic {name} could not be created: {error.args[0].str()}")
+    if refused:
+        raise TopicsWrong(refused)
+    return created
+
+
+def check_topics(settings: KafkaSettings, *, embedded: bool | None = None) -> list[str]:
+    """Return what is wrong with the topics, a sentence each; what can't be judged is logged. See `examine_topics`."""
+    report = examine_topics(settings, embedded=embedded)
+    for line in report.not_judged:
+        logger.info(line)
+    return report.problems
+
+
+def require_topics(settings: KafkaSettings) -> None:
+    """Raise TopicsWrong unless all topics are as the protocol wants them."""
+    problems = check_topics(settings)
+    if problems:
+        raise TopicsWrong(problems)
+
+
+def examine_topics(settings: KafkaSettings, *, embedded: bool | None = None) -> TopicsReport:
+    """Compare the topics that exist with those the protocol wants.
+
+    Args:
+        embedded: the broker is the embedded one, which doesn't tell a topic's settings; None: as in the settings.
+
+    Raises ReadTimedOut if the broker does not answer.
+    """
+    embedded = settings.embedded if embedded is None else embedded
+    admin = _admin(settings)
+    found = _metadata(admin)
+    topics = wanted_topics(settings)
+    problems = [problem for topic in topics for problem in _layout_problems(settings, topic, found.get(topic.name))]
+    if embedded:
+        names = "clean-up, retention, timestamp type and sizes"
+        return TopicsReport(problems, [f"not judged on the embedded broker, which doesn't tell: {names} of the topics"])
+    present = [topic for topic in topics if topic.name in found]
+    entries = _settings_of(admin, [topic.name for topic in present])
+    for topic in present:
+        problems += _setting_problems(topic.name, wanted_settings(settings, topic), entries[topic.name])
+    return TopicsReport(problems, [])
+
+
+def wanted_topics(settings: KafkaSettings) -> tuple[TopicSpecification, ...]:
+    """Return every topic that must exist under these settings."""
+    return settings.topics.specifications(ledger_retention_ms=settings.ledger_retention_ms)
+
+
+def wanted_settings(settings: KafkaSettings, topic: TopicSpecification) -> Mapping[str, str]:
+    """Return a topic's settings, with those that keep an acknowledged record (assumption A2)."""
+    in_sync = "2" if settings.replication_factor >= 3 else "1"
+    return {**topic.settings, "min.insync.replicas": in_sync, "unclean.leader.election.enable": "false"}
+
+
+def _admin(settings: KafkaSettings) -> AdminClient:
+    return AdminClient(common_options(settings), logger=client_logger)
+
+
+def _metadata(admin: AdminClient) -> dict[str, TopicMetadata]:
+    try:
+        topics = admin.list_topics(timeout=REQUEST_S).topics
+    except KafkaException as error:
+        raise ReadTimedOut(f"the broker doesn't answer: {error.args[0].str()}") from error
+    return {name: topic for name, topic in topics.items() if topic.error is None}
+
+
+def _new_topic(settings: KafkaSettings, topic: TopicSpecification) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        num_partitions=settings.partitions,
+        replication_factor=settings.replication_factor,
+        config=dict(wanted_settings(settings, topic)),
+    )
+
+
+def _layout_problems(settings: KafkaSettings, topic: TopicSpecification, found: TopicMetadata | None) -> list[str]:
+    if found is None:
+        return [f"topic {topic.name} is missing; make it with `amends topics create`"]
+    problems = []
+    count = len(found.partitions)
+    if topic.co_partitioned and count != settings.partitions:
+        problems.append(
+            f"topic {topic.name} has {count} partitions, and AMENDS_KAFKA__PARTITIONS says {settings.partitions}; all "
+            "must have the same and it can't be changed in place: set the count of the topics, or use another prefix"
+        )
+    least = min(len(partition.replicas) for partition in found.partitions.values())
+    if not settings.embedded and least < settings.replication_factor:
+        problems.append(
+            f"topic {topic.name} has {least} replica(s), and AMENDS_KAFKA__REPLICATION_FACTOR says "
+            f"{settings.replication_factor}; reassign its partitions, or accept the risk by lowering the setting"
+        )
+    return problems
+
+
+def _settings_of(admin: AdminClient, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    answers = admin.describe_configs(resources, request_timeout=REQUEST_S) if resources else {}
+    try:
+        return {resource.name: future.result(REQUEST_S) for resource, future in answers.items()}
+    except KafkaException as error:
+        raise KafkaFault(f"the settings of the topics can't be read: {error.args[0].str()}") from error
+
+
+def _setting_problems(topic: str, wanted: Mapping[str, str], found: Mapping[str, ConfigEntry]) -> list[str]:
+    problems = []
+    for name, value in wanted.items():
+        entry = found.get(name)
+        actual = entry.value if entry is not None else None
+        if actual is None:
+            problems.append(f"topic {topic}: the broker doesn't tell {name}; it must be {value}")
+        elif not _fits(name, value, actual):
+            least = " or more" if name in AT_LEAST else ""
+            problems.append(f"topic {topic}: {name} is {actual} and must be {value}{least}; change it on the topic")
+    return problems
+
+
+def _fits(name: str, wanted: str, actual: str) -> bool:
+    if name in AT_LEAST:
+        return int(actual) == -1 or int(actual) >= int(wanted) >= 0
+    return set(actual.split(",")) == set(wanted.split(","))
