@@ -32,7 +32,7 @@ OPAQUE_TEXT_CHARACTERS = 1_000
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 
 
-class UnreadablePayload(ValueError):
+class UnreadablePayload(ValueError):  # noqa: N818 - what the payload is, not that an error occurred
     """Bytes that are no payload this version can read."""
 
 

@@ -21,13 +21,11 @@ def duration_ms(value: Duration) -> int:
     if isinstance(value, timedelta):
         milliseconds = value / timedelta(milliseconds=1)
     else:
-        if not isinstance(value, str):
-            raise ValueError(f'{value!r} has no unit: write "30s", "90d" or a timedelta')
-        text = value.replace(" ", "")
+        text = str(value).replace(" ", "")
         parts = _PART.findall(text)
         if not parts or "".join(number + unit for number, unit in parts) != text:
             raise ValueError(
-                f'{value!r} is no duration: write a number and ms, s, m, h, d or w, such as "30s" or "90d"'
+                f'{value!r} is no duration: write a number and its unit (ms, s, m, h, d or w), such as "30s" or "90d"'
             )
         milliseconds = sum(float(number) * _UNITS_MS[unit] for number, unit in parts)
     if not 1 <= milliseconds <= DURATION_MAX_MS:

@@ -5,6 +5,7 @@ What a tool itself raises passes through untouched and is none of these. All sur
 process pool or a task queue.
 """
 
+# ruff: noqa: N818 - the names say what is the case, not that an error occurred
 from __future__ import annotations
 
 from enum import StrEnum

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from uuid import uuid4
 
@@ -51,6 +51,13 @@ class BoundCall:
     arguments: dict[str, Any]
     options: CallOptions
     invoke: Callable[[str], Any]
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def redact(self, text: str) -> str:
+        """Return `text`, such as an exception's message, without the call's secrets."""
+        for value in self.secrets:
+            text = text.replace(value, "(secret)") if value else text
+        return text
 
 
 class Runner(Protocol):

@@ -59,17 +59,18 @@ def secret_names(function: object) -> tuple[str, ...]:
     return cast("tuple[str, ...]", getattr(function, "__amends_secret__", ()))
 
 
-def underlying(function: object) -> Any:
+def underlying(callable_object: object) -> Any:
     """Return the plain function below partials, methods, wrappers and objects with `__call__`."""
+    function: Any = callable_object
     while True:
         if isinstance(function, functools.partial):
-            function = cast("functools.partial[Any]", function).func
+            function = cast("Any", function).func
         elif hasattr(function, "__wrapped__"):
             function = function.__wrapped__
         elif inspect.ismethod(function):
             function = function.__func__
         elif not inspect.isroutine(function) and not hasattr(function, "__code__"):
-            called = getattr(type(function), "__call__", None)
+            called = getattr(type(function), "__call__", None)  # noqa: B004 - its code is wanted
             if not inspect.isfunction(called):
                 return function
             function = called
@@ -98,7 +99,11 @@ class Shape:
     step_name: str | None
     secrets: frozenset[str]
     asynchronous: bool
-    returns: Any
+    signature: inspect.Signature  # the callable's own, whole
+
+    @property
+    def all_parameters(self) -> Mapping[str, inspect.Parameter]:
+        return self.signature.parameters
 
     @property
     def required(self) -> frozenset[str]:
@@ -149,9 +154,10 @@ def shape_of(function: AnyCallable, *, handler: bool = False) -> Shape:
     if not handler and (inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)):
         raise ContractError(f"{location}: a generator does its work after the call ended; return a list instead.")
     try:
-        parameters = dict(inspect.signature(function).parameters)
+        signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
         raise ContractError(f"{location}: its signature can't be read ({error}); wrap it in a function.") from error
+    parameters = signature.parameters
     hints = {name: _hint(parameter.annotation, target) for name, parameter in parameters.items()}
     self_name = next((n for n in list(parameters)[:1] if n in ("self", "cls")), None)
     key_name = _only(location, "KEY", [n for n, p in parameters.items() if p.default is KEY])
@@ -164,7 +170,7 @@ def shape_of(function: AnyCallable, *, handler: bool = False) -> Shape:
     unknown = marked - set(recorded)
     if unknown:
         raise ContractError(f"{location}: secret({', '.join(map(repr, sorted(unknown)))}) names no parameter of it.")
-    returns = _hint(inspect.signature(function).return_annotation, target)
+    returns = _hint(signature.return_annotation, target)
     return Shape(
         function=function,
         location=location,
@@ -175,7 +181,7 @@ def shape_of(function: AnyCallable, *, handler: bool = False) -> Shape:
         step_name=step_name,
         secrets=frozenset(marked | {n for n in recorded if _is_secret(hints[n])}),
         asynchronous=_is_asynchronous(function, target, returns),
-        returns=returns,
+        signature=signature,
     )
 
 

@@ -1,0 +1,173 @@
+"""The rules of a declaration. Each broken one is a ContractError that names the line and what to change."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from jmespath.exceptions import JMESPathError
+
+from amends.schemas.contract import Contract, Effect, Idempotency, UndoTerms
+from amends.tools.errors import ArgumentsDoNotFit, CannotResend, ContractError
+from amends.tools.handlers import Handler, Role
+from amends.tools.resolve import ROOTS, Resolved, Unresolved, reads_of
+
+if TYPE_CHECKING:
+    from amends.tools.declaration import Tool
+
+UNDOABLE = (Effect.REVERSIBLE, Effect.COMPENSABLE)
+
+
+def check_takes_handlers(tool: Tool, handler: Handler) -> None:
+    """An undo or verify belongs to a tool that can be undone, a probe to one that changes the world."""
+    if tool.effect is Effect.NONE or (handler.role is not Role.PROBE and tool.effect not in UNDOABLE):
+        raise ContractError(
+            f"{handler.location}: {tool.name} is declared {tool.effect} at {tool.location}, which takes no "
+            f"{handler.role}. Declare it compensable or reversible, or remove the {handler.role}."
+        )
+    if handler.shape.self_name is not None:
+        raise ContractError(
+            f"{handler.location}: a handler runs in another process, where there is no {handler.shape.self_name!r}. "
+            "Make it a function or a static method that gets what it needs from its arguments."
+        )
+
+
+def check_undo(tool: Tool, handler: Handler, terms: UndoTerms) -> None:
+    shape, known = handler.shape, handler.shape.recorded
+    for name, text in terms.arguments.items():
+        if name not in known and not shape.takes_any_keyword:
+            raise ContractError(f"{handler.location}: the undo has no parameter {name!r}{_nearest(name, known)}.")
+        _check_expression(tool, handler, name, text)
+    positional = [n for n, p in known.items() if p.kind is inspect.Parameter.POSITIONAL_ONLY]
+    if positional:
+        raise ContractError(f"{handler.location}: {positional[0]!r} is positional only; handlers are called by name.")
+    missing = sorted(shape.required - set(terms.arguments))
+    if missing:
+        raise ContractError(
+            f"{handler.location}: nothing says where {', '.join(map(repr, missing))} comes from. Add it to the undo's "
+            f'arguments, such as arguments={{"{missing[0]}": "output.{missing[0]}"}}, or take the whole `step: Step`.'
+        )
+    if terms.idempotency is Idempotency.KEY and not (handler.takes_key or handler.needs_step):
+        raise ContractError(
+            f'{handler.location}: idempotency="key", but the undo takes no key. Give it a parameter '
+            "`idempotency_key: str = KEY` and pass it to the remote."
+        )
+
+
+def _check_expression(tool: Tool, handler: Handler, name: str, text: str) -> None:
+    where = f"{handler.location}: {name} = {text!r}"
+    try:
+        paths = reads_of(text)
+    except JMESPathError as error:
+        raise ContractError(f"{where} is no JMESPath: {str(error).splitlines()[0]}") from error
+    for path in paths:
+        if not path or path[0] not in ROOTS:
+            raise ContractError(f"{where} must start from one of {', '.join(ROOTS)}.")
+        if path[0] == "captured" and not tool.terms.captures:
+            raise ContractError(f"{where} reads `captured`, but {tool.name} captures nothing.")
+        if path[0] == "input":
+            _check_input(tool, where, path[1:])
+
+
+def _check_input(tool: Tool, where: str, path: tuple[str, ...]) -> None:
+    secrets, known = tool.shape.secrets, tool.shape.recorded
+    if path and path[0] not in known:
+        raise ContractError(f"{where}: {tool.name} has no argument {path[0]!r}{_nearest(path[0], known)}.")
+    if secrets and (not path or path[0] in secrets):
+        raise ContractError(
+            f"{where} reads a secret ({', '.join(sorted(secrets))}), which is recorded as a digest. Have the undo get "
+            "it from where the worker keeps its secrets, and pass an id of it."
+        )
+
+
+def _nearest(name: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]!r}" if near else f"; it has {', '.join(known) or 'none'}"
+
+
+def check_probe(tool: Tool, handler: Handler) -> None:
+    if handler.shape.required:
+        names = ", ".join(map(repr, sorted(handler.shape.required)))
+        raise ContractError(
+            f"{handler.location}: a probe gets the whole `step: Step` (and the call's key, by `KEY`), not {names}: "
+            "where the outcome is unknown, only the step is there."
+        )
+
+
+def check_whole(tool: Tool, contract: Contract) -> None:
+    """Rules between handlers, once all are declared."""
+    undo, verify = contract.undo, tool.verify
+    if verify is not None:
+        if undo is None:
+            raise ContractError(
+                f"{verify.location}: {tool.name} has a verify but no undo; verify tells whether an undo took. Add "
+                "`.undo`, or use `.probe` to ask whether the call happened."
+            )
+        missing = sorted(verify.shape.required - (set(undo.arguments) - set(undo.optional_arguments)))
+        if missing:
+            raise ContractError(
+                f"{verify.location}: the verify is given the undo's arguments ({', '.join(undo.arguments) or 'none'}), "
+                f"and {', '.join(map(repr, missing))} is none of those that are always there. Name it in the undo's "
+                "arguments, or take `step: Step`."
+            )
+    if undo is not None and undo.idempotency is Idempotency.NATURAL and verify is None and not undo.commutes:
+        where = tool.undo.location if tool.undo is not None else tool.location
+        raise ContractError(
+            f'{where}: an undo with idempotency="natural" may run late, over what somebody else wrote since. Add a '
+            f"`.verify` to {tool.name}, or say commutes=True if its order with others' changes does not matter."
+        )
+
+
+def problems(tool: Tool) -> list[str]:
+    """Return what is allowed and leaves work to people."""
+    contract, found = tool.contract, []
+    if tool.effect in UNDOABLE and contract.undo is None:
+        found.append(f"{tool.name} is declared {tool.effect} and has no undo: it counts as unclassified")
+    if tool.effect is Effect.UNCLASSIFIED:
+        found.append(f"{tool.name} is unclassified: a policy decides what happens when its workflow fails")
+    if tool.effect is Effect.IRREVERSIBLE:
+        found.append(f"{tool.name} can't be undone: a person is asked when its workflow fails")
+    if contract.undo is not None:
+        if contract.verify is None and contract.undo.idempotency is Idempotency.NEITHER:
+            found.append(f"the undo of {tool.name} takes no key and has no verify: a crash inside it needs a person")
+        if contract.probe is None and contract.call.idempotency is Idempotency.NEITHER:
+            found.append(f"{tool.name} takes no key and has no probe: a call of unknown outcome needs a person")
+    return found
+
+
+def fitting(tool: Tool, found: Resolved) -> Resolved | Unresolved:
+    """Return `found` if its values fit the undo's types, else why not."""
+    assert tool.undo is not None, "arguments were resolved for an undo"
+    try:
+        tool.undo.shape.fit(found.arguments)
+    except ArgumentsDoNotFit as error:
+        return Unresolved(error.message)
+    return found
+
+
+def fitting_call(tool: Tool, recorded: Mapping[str, Any], key: str) -> Any:
+    """Call the tool's function with its recorded input."""
+    shape, positional, keywords = tool.shape, list[Any](), dict[str, Any]()
+    unknown = sorted(set(recorded) - set(shape.recorded))
+    if unknown or shape.required - set(recorded):
+        raise CannotResend(f"{tool.location}: the record is of another version of {tool.name}, with other parameters.")
+    variable = {
+        n
+        for n, p in shape.recorded.items()
+        if p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    }
+    fitted = {**recorded, **shape.fit({n: v for n, v in recorded.items() if n not in variable})}
+    for name, parameter in shape.recorded.items():
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            positional.extend(fitted.get(name, ()))
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            keywords.update(fitted.get(name, {}))
+        elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            keywords[name] = fitted.get(name, parameter.default)
+        else:
+            positional.append(fitted.get(name, parameter.default))
+    if shape.key_name is not None:
+        keywords[shape.key_name] = key
+    return shape.function(*positional, **keywords)

@@ -1,0 +1,234 @@
+"""The decorators: what a tool does to the world is in their names, so it can't be forgotten or guessed.
+
+What stands in the module afterwards is a plain function (or coroutine function) with the tool's own name, docs, types
+and signature, less the key's parameter, so that agent frameworks, pickle and `inspect` see what they expect.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+
+from amends.schemas.contract import Effect
+from amends.tools.answers import ProbeAnswer, VerifyAnswer
+from amends.tools.declaration import Tool
+from amends.tools.durations import Duration, duration_ms
+from amends.tools.errors import ContractError
+from amends.tools.handlers import Exceptions, Handler, Role
+from amends.tools.options import ProbeOptions, ToolOptions, UndoOptions, contract_of, probe_terms_of, undo_terms_of
+from amends.tools.runner import NO_OPTIONS, CallOptions
+from amends.tools.shape import AnyCallable, location_of, shape_of, underlying
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+S = TypeVar("S")
+F = TypeVar("F", bound=AnyCallable)
+ProbeHandler = TypeVar("ProbeHandler", bound=Callable[..., ProbeAnswer | Awaitable[ProbeAnswer]])
+VerifyHandler = TypeVar("VerifyHandler", bound=Callable[..., VerifyAnswer | Awaitable[VerifyAnswer]])
+
+
+class DeclaredTool(Protocol[P, R_co]):
+    """A tool's function, with what is declared on it. Calling it is calling the function."""
+
+    __name__: str
+    __qualname__: str
+
+    @property
+    def tool(self) -> Tool: ...
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> DeclaredTool[P, R_co]: ...
+    @overload
+    def __get__(
+        self: DeclaredTool[Concatenate[S, Q], R_co], instance: S, owner: type | None = None
+    ) -> Callable[Q, R_co]: ...
+
+    def undo(self, **options: Unpack[UndoOptions]) -> Callable[[F], F]:
+        """Declare the handler that undoes the call. What its parameters get is in `arguments`, as JMESPath."""
+        ...
+
+    @overload
+    def probe(self, handler: ProbeHandler, /) -> ProbeHandler: ...
+    @overload
+    def probe(self, /, **options: Unpack[ProbeOptions]) -> Callable[[ProbeHandler], ProbeHandler]:
+        """Declare the handler that tells whether the call happened. It gets the `Step`."""
+        ...
+
+    def verify(self, handler: VerifyHandler, /) -> VerifyHandler:
+        """Declare the handler that tells whether the undo took. It gets the undo's arguments that it names."""
+        ...
+
+    def options(
+        self, *, timeout: Duration | None = None, call_id: str | None = None, repeatable: bool | None = None
+    ) -> Callable[P, R_co]:
+        """Return the tool with options for its calls. For a method, `options(obj.method, ...)` does the same."""
+        ...
+
+
+def reversible(name: str, **options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], DeclaredTool[P, R]]:
+    """Declare a tool whose effect can be taken back as if it had not been."""
+    return _decorator(Effect.REVERSIBLE, name, options)
+
+
+def compensable(name: str, **options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], DeclaredTool[P, R]]:
+    """Declare a tool whose effect another call makes good (a refund), with a residue."""
+    return _decorator(Effect.COMPENSABLE, name, options)
+
+
+def irreversible(name: str, **options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], DeclaredTool[P, R]]:
+    """Declare a tool whose effect nothing takes back. When its workflow fails a person is asked."""
+    return _decorator(Effect.IRREVERSIBLE, name, options)
+
+
+def read_only(name: str, **options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], DeclaredTool[P, R]]:
+    """Declare a tool that changes nothing. It is called as it is, anywhere, and nothing is recorded."""
+    return _decorator(Effect.NONE, name, options)
+
+
+def unclassified(name: str, **options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], DeclaredTool[P, R]]:
+    """Declare a tool of which nobody has said yet what it does. Recorded; a policy decides what follows."""
+    return _decorator(Effect.UNCLASSIFIED, name, options)
+
+
+def _decorator(effect: Effect, name: str, options: ToolOptions) -> Callable[[Callable[P, R]], DeclaredTool[P, R]]:
+    if not isinstance(name, str):
+        raise ContractError(
+            f"{location_of(name)}: give the tool a name that stays when the function is renamed, such as "
+            '@compensable("payments.charge").'
+        )
+
+    def declare(function: Callable[P, R]) -> DeclaredTool[P, R]:
+        if isinstance(getattr(function, "tool", None), Tool):
+            raise ContractError(f"{location_of(function)}: it is a tool of amends already; leave one decorator.")
+        shape = shape_of(function)
+        contract = contract_of(effect, name, shape, options)
+        tool = Tool(shape=shape, terms=contract, refused_by=options.get("refused_by", ()))
+        return cast("DeclaredTool[P, R]", _wrapped(tool))
+
+    return declare
+
+
+def _wrapped(tool: Tool) -> AnyCallable:
+    made = _caller(tool, NO_OPTIONS)
+    tool.wrapper = made
+    made.__dict__.update(
+        tool=tool,
+        undo=functools.partial(_undo, tool),
+        probe=functools.partial(_probe, tool),
+        verify=functools.partial(_verify, tool),
+        options=functools.partial(_options, tool),
+    )
+    return made
+
+
+def _caller(tool: Tool, options: CallOptions) -> AnyCallable:
+    caller: AnyCallable
+    if tool.asynchronous:
+
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            return await tool.run_async(args, kwargs, options)
+
+        caller = call_async
+    else:
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return tool.run(args, kwargs, options)
+
+        caller = call
+    shape, target = tool.shape, underlying(tool.shape.function)
+    # An object's own attributes stay its own; a function's are part of how it looks.
+    attributes = functools.WRAPPER_UPDATES if inspect.isfunction(shape.function) else ()
+    functools.update_wrapper(caller, shape.function, updated=attributes)
+    for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
+        found = getattr(shape.function, attribute, None) or getattr(target, attribute, None)
+        setattr(caller, attribute, found)
+    hidden = {shape.key_name}
+    annotations = getattr(target, "__annotations__", {})
+    caller.__annotations__ = {name: hint for name, hint in annotations.items() if name not in hidden}
+    parameters = dict(shape.all_parameters)
+    caller.__dict__["__signature__"] = shape.signature.replace(
+        parameters=[parameter for name, parameter in parameters.items() if name not in hidden]
+    )
+    return caller
+
+
+def _handler(tool: Tool, role: Role, function: AnyCallable, options: UndoOptions | None = None) -> Handler:
+    plain = function.__func__ if isinstance(function, staticmethod) else function
+    found = options or UndoOptions()
+    return Handler(
+        tool_name=tool.name,
+        role=role,
+        shape=shape_of(plain, handler=True),
+        refused_by=found.get("refused_by", ()),
+        refused_for_good_by=found.get("refused_for_good_by", ()),
+    )
+
+
+def _undo(tool: Tool, **options: Unpack[UndoOptions]) -> Callable[[F], F]:
+    def declare(function: F) -> F:
+        handler = _handler(tool, Role.UNDO, function, options)
+        tool.add_undo(handler, undo_terms_of(tool.name, handler.shape, options))
+        return function
+
+    return declare
+
+
+def _probe(tool: Tool, function: AnyCallable | None = None, /, **options: Unpack[ProbeOptions]) -> Any:
+    def declare(function: F) -> F:
+        handler = _handler(tool, Role.PROBE, function)
+        tool.add_probe(handler, *probe_terms_of(tool.name, handler.shape, options))
+        return function
+
+    return declare if function is None else declare(function)
+
+
+def _verify(tool: Tool, function: F, /) -> F:
+    tool.add_verify(_handler(tool, Role.VERIFY, function))
+    return function
+
+
+def _options(
+    tool: Tool, *, timeout: Duration | None = None, call_id: str | None = None, repeatable: bool | None = None
+) -> AnyCallable:
+    timeout_ms = None if timeout is None else duration_ms(timeout)
+    if call_id is not None and not (isinstance(call_id, str) and call_id):
+        raise ValueError(f"call_id={call_id!r} is no name: give a text that tells this call from the others")
+    return _caller(tool, CallOptions(timeout_ms, call_id, repeatable))
+
+
+def options(
+    call: Callable[P, R],
+    *,
+    timeout: Duration | None = None,
+    call_id: str | None = None,
+    repeatable: bool | None = None,
+) -> Callable[P, R]:
+    """Return a declared tool, or a bound method that is one, with options for its calls.
+
+    Raises:
+        ContractError: it is no tool.
+    """
+    tool = getattr(call, "tool", None)
+    if not isinstance(tool, Tool):
+        raise ContractError(f"{location_of(call)}: it is no tool of amends, so it takes no options.")
+    caller = _options(tool, timeout=timeout, call_id=call_id, repeatable=repeatable)
+    bound_to = getattr(call, "__self__", None)
+    return cast("Callable[P, R]", caller if bound_to is None else functools.partial(caller, bound_to))
+
+
+__all__ = [
+    "DeclaredTool",
+    "Exceptions",
+    "compensable",
+    "irreversible",
+    "options",
+    "read_only",
+    "reversible",
+    "unclassified",
+]

@@ -1,0 +1,180 @@
+"""What can be said of a tool, its undo and its probe, and how it becomes terms of the contract."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+from amends.schemas.contract import CallTerms, Contract, Effect, Idempotency, ProbeTerms, UndoTerms
+from amends.tools.durations import Duration, duration_ms
+from amends.tools.errors import ContractError
+from amends.tools.handlers import Exceptions
+from amends.tools.shape import Shape
+
+IdempotencyName = Literal["key", "natural", "neither"]
+
+_NAME = re.compile(r"[^\s\x00-\x1f]{1,200}")
+_LANE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+ATTEMPTS_MAX = 1_000
+
+
+class ToolOptions(TypedDict, total=False):
+    """Options of the class decorators."""
+
+    idempotency: IdempotencyName  # default: key where a parameter defaults to KEY, else neither
+    key_ttl: Duration  # how long the remote remembers keys; default: for ever
+    lease: Duration  # how long one send may stay open; default 60s
+    settles_in: Duration  # how long after a send ended its effect may still appear; default 5s
+    refused_by: Exceptions  # exceptions that mean "did not happen"
+    repeatable: bool  # the same call twice is wanted twice
+    resources: Sequence[str]  # keys it touches, JMESPath over input
+    version: str
+
+
+class UndoOptions(TypedDict, total=False):
+    """Options of `.undo`."""
+
+    arguments: Mapping[str, str]  # parameter -> JMESPath over input, output, captured, external_resource_ids
+    idempotency: IdempotencyName
+    key_ttl: Duration
+    window: Duration  # the undo is possible this long after the call started; default: for ever
+    residue: str  # what a perfect undo still leaves
+    lane: str  # the team with the credentials; default: the tool's name up to the first dot
+    lease: Duration  # default 30s
+    settles_in: Duration  # default 5s
+    attempts: int  # default 5
+    backoff: Duration  # doubles with each spent attempt; default 1s
+    backoff_cap: Duration  # default 60s
+    commutes: bool  # its order with others' changes does not matter
+    refused_by: Exceptions  # the undo had no effect; a later attempt may
+    refused_for_good_by: Exceptions  # the undo had no effect and never will
+
+
+class ProbeOptions(TypedDict, total=False):
+    """Options of `.probe`."""
+
+    settles_in: Duration  # of the call: before that, "absent" proves nothing
+    lease: Duration
+    attempts: int
+    backoff: Duration
+    backoff_cap: Duration
+
+
+def contract_of(effect: Effect, name: str, shape: Shape, given: ToolOptions) -> Contract:
+    """Return the contract as far as the decorator says it."""
+    where = f"{shape.location}: {name!r}"
+    _known(where, given, ToolOptions)
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise ContractError(f"{where} is no tool name: 1 to 200 characters without spaces, such as payments.charge.")
+    idempotency = _idempotency(where, given, takes_key=shape.key_name is not None)
+    if idempotency is Idempotency.KEY and shape.key_name is None:
+        raise ContractError(
+            f'{where}: idempotency="key", but the tool takes no key. Give it a parameter `idempotency_key: str = KEY` '
+            "and pass it to the remote."
+        )
+    defaults = CallTerms()
+    call = CallTerms(
+        idempotency=idempotency,
+        key_ttl_ms=_duration(where, given, "key_ttl", None),
+        lease_ms=_duration(where, given, "lease", defaults.lease_ms),
+        settle_ms=_duration(where, given, "settles_in", defaults.settle_ms),
+    )
+    _exceptions(where, "refused_by", given.get("refused_by", ()))
+    return Contract(
+        tool_name=name,
+        effect=effect,
+        tool_version=given.get("version", ""),
+        call=call,
+        resources=tuple(given.get("resources", ())),
+        repeatable=given.get("repeatable", False),
+    )
+
+
+def undo_terms_of(tool_name: str, shape: Shape, given: UndoOptions) -> UndoTerms:
+    """Return the terms of an undo."""
+    where = f"{shape.location}: the undo of {tool_name!r}"
+    _known(where, given, UndoOptions)
+    lane = given.get("lane", tool_name.partition(".")[0])
+    if _LANE.fullmatch(lane) is None:
+        raise ContractError(
+            f"{where} has no lane {lane!r}: it is part of a topic's name. Give lane=... of letters, digits, . _ or -"
+        )
+    for name in ("refused_by", "refused_for_good_by"):
+        _exceptions(where, name, given.get(name, ()))
+    return UndoTerms(
+        handler=tool_name,
+        lane=lane,
+        arguments=dict(given.get("arguments", {})),
+        idempotency=_idempotency(where, given, takes_key=shape.key_name is not None),
+        key_ttl_ms=_duration(where, given, "key_ttl", None),
+        lease_ms=_duration(where, given, "lease", 30_000),
+        settle_ms=_duration(where, given, "settles_in", 5_000),
+        attempts_max=_attempts(where, given),
+        backoff_ms=_duration(where, given, "backoff", 1_000),
+        backoff_cap_ms=_duration(where, given, "backoff_cap", 60_000),
+        window_ms=_duration(where, given, "window", None),
+        residue=given.get("residue", ""),
+        commutes=given.get("commutes", False),
+    )
+
+
+def probe_terms_of(tool_name: str, shape: Shape, given: ProbeOptions) -> tuple[ProbeTerms, int | None]:
+    """Return the terms of a probe, and the call's settle time in milliseconds if it says one."""
+    where = f"{shape.location}: the probe of {tool_name!r}"
+    _known(where, given, ProbeOptions)
+    terms = ProbeTerms(
+        handler=tool_name,
+        lease_ms=_duration(where, given, "lease", 30_000),
+        attempts_max=_attempts(where, given),
+        backoff_ms=_duration(where, given, "backoff", 1_000),
+        backoff_cap_ms=_duration(where, given, "backoff_cap", 60_000),
+    )
+    return terms, _duration(where, given, "settles_in", None)
+
+
+def _known(where: str, given: Mapping[str, Any], options: type) -> None:
+    known = options.__annotations__
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}."
+            raise ContractError(f"{where} has no option {name!r}; {hint}")
+
+
+def _duration(where: str, given: Mapping[str, Any], name: str, default: Any) -> Any:
+    value = given.get(name)
+    if value is None:
+        return default
+    try:
+        return duration_ms(value)
+    except ValueError as error:
+        raise ContractError(f"{where}: {name}: {error}.") from error
+
+
+def _idempotency(where: str, given: Mapping[str, Any], *, takes_key: bool) -> Idempotency:
+    value = given.get("idempotency")
+    if value is None:
+        return Idempotency.KEY if takes_key else Idempotency.NEITHER
+    if value not in ("key", "natural", "neither"):
+        raise ContractError(f'{where}: idempotency={value!r} is none of "key", "natural", "neither".')
+    return Idempotency(value)
+
+
+def _attempts(where: str, given: Mapping[str, Any]) -> int:
+    value = given.get("attempts", 5)
+    if type(value) is not int or not 1 <= value <= ATTEMPTS_MAX:
+        raise ContractError(f"{where}: attempts={value!r} is no whole number from 1 to {ATTEMPTS_MAX}.")
+    return value
+
+
+def _exceptions(where: str, name: str, kinds: Any) -> None:
+    if not isinstance(kinds, tuple):
+        raise ContractError(f"{where}: {name} is a tuple, such as {name}=(stripe.CardError,).")
+    for kind in kinds:
+        named = isinstance(kind, str) and "." in kind
+        if not named and not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise ContractError(f"{where}: {name} has {kind!r}, which is no exception class (nor its full name).")
+        if isinstance(kind, type) and kind in (Exception, TimeoutError):
+            raise ContractError(f"{where}: {name} has {kind.__name__}, which does not prove that nothing happened.")

@@ -1,0 +1,136 @@
+"""Where a worker finds handlers: by a tool's name, after importing the modules that declare them.
+
+A record names a tool, never a module or a class; what is imported is what the worker was told at start.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from amends.tools.declaration import Tool, all_declared
+from amends.tools.errors import ContractError, NoHandler
+from amends.tools.handlers import Handler, Role
+
+
+class HandlerRegistry:
+    """Tools by name, with their handlers."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, Tool] = {}
+
+    def load(self, modules: Iterable[str]) -> None:
+        """Import modules and take every tool declared in them (or below them, for packages) or imported into them.
+
+        Raises:
+            ContractError: a tool can't be kept, or two have one name.
+            ImportError: a module can't be imported; its own exceptions pass through.
+        """
+        for name in modules:
+            module = importlib.import_module(name)
+            for tool in _tools_of(module, name):
+                self.add(tool)
+
+    def add(self, *declared: Any) -> None:
+        """Take tools: declared functions, or `Tool`s.
+
+        Raises:
+            ContractError: one is no tool, can't be kept, or has the name of another.
+        """
+        for given in declared:
+            tool = given if isinstance(given, Tool) else getattr(given, "tool", None)
+            if not isinstance(tool, Tool):
+                raise ContractError(f"{given!r} is no tool of amends: declare it with compensable, reversible, ...")
+            before = self._tools.get(tool.name)
+            if before is not None and before is not tool and not _is_reloaded(before, tool):
+                raise ContractError(
+                    f"{tool.location}: the name {tool.name!r} is taken by {before.location}. A record knows its tool "
+                    "by name alone; rename one of them."
+                )
+            _ = tool.contract  # sealed and checked here, at start, and not at the first undo
+            self._tools[tool.name] = tool
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(sorted(self._tools.values(), key=lambda tool: tool.name))
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def tool(self, tool_name: str) -> Tool | None:
+        """Return the tool, or None if no loaded module declares it."""
+        return self._tools.get(tool_name)
+
+    def find(self, role: Role, tool_name: str) -> Handler | None:
+        """Return the undo, probe or verify of a tool, or None. A tool's call itself is `tool(...).call_again`."""
+        tool = self._tools.get(tool_name)
+        if tool is None or role is Role.FORWARD:
+            return None
+        return {Role.UNDO: tool.undo, Role.PROBE: tool.probe, Role.VERIFY: tool.verify}[role]
+
+    def handler(self, role: Role, tool_name: str) -> Handler:
+        """Return a handler that must be there.
+
+        Raises:
+            NoHandler: it is not; the message says what is loaded.
+        """
+        found = self.find(role, tool_name)
+        if found is not None:
+            return found
+        if tool_name in self._tools:
+            raise NoHandler(f"The tool {tool_name!r} is loaded ({self._tools[tool_name].location}), without a {role}.")
+        raise NoHandler(
+            f"No loaded module declares the tool {tool_name!r}; loaded are {', '.join(sorted(self._tools)) or 'none'}."
+        )
+
+    def undo(self, tool_name: str) -> Handler | None:
+        return self.find(Role.UNDO, tool_name)
+
+    def probe(self, tool_name: str) -> Handler | None:
+        return self.find(Role.PROBE, tool_name)
+
+    def verify(self, tool_name: str) -> Handler | None:
+        return self.find(Role.VERIFY, tool_name)
+
+    def forward(self, tool_name: str) -> Tool | None:
+        """Return the tool whose call may be sent again (`Tool.call_again`)."""
+        return self._tools.get(tool_name)
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The lanes that the loaded tools' undos and probes come by."""
+        return tuple(sorted({t.contract.undo.lane for t in self if t.contract.undo is not None}))
+
+    def problems(self) -> list[str]:
+        """Return what leaves work to people, tool by tool, in words."""
+        return [problem for tool in self for problem in tool.problems()]
+
+
+def needs_step(handler: Handler) -> bool:
+    """Tell whether a handler asks for the whole step."""
+    return handler.needs_step
+
+
+def _is_reloaded(before: Tool, after: Tool) -> bool:
+    return (before.module, before.qualname) == (after.module, after.qualname) and "<locals>" not in after.qualname
+
+
+def _tools_of(module: Any, name: str) -> list[Tool]:
+    found = dict.fromkeys(_named(vars(module)))
+    below = [t for t in all_declared() if t.module == name or t.module.startswith(f"{name}.")]
+    for tool in sorted(below, key=lambda tool: (tool.module, tool.location)):
+        if "<locals>" not in tool.qualname and not any(_is_reloaded(other, tool) for other in found):
+            found[tool] = None
+    return list(found)
+
+
+def _named(names: dict[str, Any]) -> Iterator[Tool]:
+    for value in list(names.values()):
+        if isinstance(getattr(value, "tool", None), Tool) and not inspect.isclass(value):
+            yield value.tool
+        elif inspect.isclass(value):
+            for member in list(vars(value).values()):
+                plain = getattr(member, "__func__", member)
+                if isinstance(getattr(plain, "tool", None), Tool):
+                    yield plain.tool
