@@ -13,7 +13,6 @@ import typing
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any, TypeVar
 
 import fastavro
@@ -30,6 +29,7 @@ from amends.schemas.commands import (
 )
 from amends.schemas.contract import Contract
 from amends.schemas.facts import Carry, Resolution, StepEvent, Timeout, UndoEvent, WorkflowEvent
+from amends.schemas.releases import released, released_versions
 from amends.schemas.wire import Reader, Writer
 
 Record = (
@@ -90,21 +90,15 @@ def fingerprint_of(schema: Mapping[str, Any]) -> bytes:
     return bytes.fromhex(fingerprint(to_parsing_canonical_form(dict(schema)), "CRC-64-AVRO"))
 
 
-def _releases() -> list[Traversable]:
-    folder = files("amends.schemas") / "avro" / "released"
-    return [entry for entry in folder.iterdir() if entry.is_dir()] if folder.is_dir() else []
-
-
 @cache
 def _readers() -> dict[bytes, tuple[Reader, type[Record]]]:
     """Readers of every schema ever released, and of the current ones, by fingerprint."""
     known: dict[bytes, tuple[Reader, type[Record]]] = {}
-    for release in _releases():
-        for file in release.iterdir():
-            record = _BY_NAME.get(file.name.removesuffix(".avsc"))
+    for version in released_versions():
+        for name, schema in released(version).items():
+            record = _BY_NAME.get(name)
             if record is not None:
-                schema = json.loads(file.read_text("utf-8"))
-                parsed = fastavro.parse_schema(schema)
+                parsed = fastavro.parse_schema(dict(schema))
                 known[fingerprint_of(schema)] = (resolved.reader_of(record, parsed, _parsed(record)), record)
     for record in RECORDS:  # last: a release with the current schema is read the fast way
         known[fingerprint_of(schema_of(record))] = (straight.reader_of(record), record)

@@ -1,0 +1,127 @@
+"""`amends config show`: the settings in force, where each came from, with secrets hidden.
+
+Parts bring their settings by the entry-point group `amends.settings` (section = "module:Model").
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel, SecretBytes, SecretStr
+
+from amends.console.exits import USAGE, Stop
+from amends.console.options import AsJson
+from amends.console.output import show_json, show_table
+from amends.kafka.loading import FILE_VARIABLE, PREFIX, from_environment, from_file, load_settings
+from amends.kafka.options import is_secret
+from amends.kafka.settings import KafkaSettings
+
+GROUP = "amends.settings"
+HIDDEN = "********"
+
+app = typer.Typer(no_args_is_help=True, help="The settings in force, and where each came from.")
+
+
+@app.callback()
+def config() -> None:
+    """The settings in force, and where each came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting in force. `value` is fit to be shown."""
+
+    section: str
+    name: str
+    value: str
+    origin: str  # the variable, the file, or "default"
+
+
+@app.command("show")
+def show(
+    section: Annotated[str | None, typer.Argument(help="Only this section, such as kafka.")] = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the settings in force. What is wrong or unknown is refused, as the parts would refuse it."""
+    models = sections()
+    if section is not None and section not in models:
+        raise Stop(f"there is no section {section!r}; there are {', '.join(sorted(models))}", USAGE)
+    found = [
+        setting
+        for name, model in sorted(models.items())
+        if section in (None, name)
+        for setting in in_force(model, name, os.environ)
+        if not changed or setting.origin != "default"
+    ]
+    if as_json:
+        show_json(found)
+    else:
+        rows = [(f"{row.section}.{row.name}", row.value, row.origin) for row in found]
+        show_table(["setting", "value", "from"], rows, none="everything is as it comes")
+
+
+def sections() -> dict[str, type[BaseModel]]:
+    """Return the settings models of the parts that are installed, by section."""
+    found: dict[str, type[BaseModel]] = {"kafka": KafkaSettings}
+    for point in entry_points(group=GROUP):
+        try:
+            found[point.name] = point.load()
+        except ModuleNotFoundError:  # its extra is not installed, so its settings are in nobody's force
+            continue
+    return found
+
+
+def in_force(model: type[BaseModel], section: str, env: Mapping[str, str]) -> Iterator[Setting]:
+    """Yield the settings of a section. Raises SettingsWrong."""
+    file = env.get(FILE_VARIABLE)
+    variables = _named(from_environment(model, section, env))
+    tables = _named(from_file(file, section))
+    for name, value in _flat(load_settings(model, section, env).model_dump()).items():
+        spelt = _spelt(name)
+        origin = _variable(section, name, env) if spelt in variables else str(file) if spelt in tables else "default"
+        yield Setting(section, name, _shown(name, value), origin)
+
+
+def _named(given: Mapping[str, Any]) -> set[str]:
+    return {_spelt(name) for name in _flat(given)}
+
+
+def _spelt(name: str) -> str:
+    """Return a name as it compares: options of the Kafka client may be written bare, and with `_` for `.`."""
+    return name.removeprefix("options.").replace("_", ".")
+
+
+def _variable(section: str, name: str, env: Mapping[str, str]) -> str:
+    spellings = (
+        f"{section}__{name.removeprefix('options.').replace('.', '_')}",
+        f"{section}__{name.replace('.', '__')}",
+        name,  # without a section: AMENDS_MODE
+    )
+    return next((f"{PREFIX}{known}".upper() for known in spellings if f"{PREFIX}{known}".upper() in env), "environment")
+
+
+def _flat(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, item in value.items():
+        if isinstance(item, Mapping):
+            found |= _flat(item, f"{above}{name}.")
+        else:
+            found[f"{above}{name}"] = item
+    return found
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if is_secret(name) or isinstance(value, SecretStr | SecretBytes):
+        return HIDDEN
+    if isinstance(value, tuple | list | set | frozenset):
+        return ", ".join(str(item) for item in value)
+    return re.sub(r"(?<=://)([^:/@\s]*):[^@/\s]*@", rf"\1:{HIDDEN}@", str(value))

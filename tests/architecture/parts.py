@@ -1,0 +1,48 @@
+"""What the architecture tests judge: the parts, and which of their modules are pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("schemas", "tools", "kafka", "producers", "processors", "compensators", "console", "local", "testing")
+
+PURE = (
+    "amends.schemas.*",
+    "amends.tools.*",
+    "amends.producers.calls",
+    "amends.producers.effects",
+    "amends.producers.flow",
+    "amends.producers.outcome",
+    "amends.producers.refusals",
+    "amends.processors.attempts",
+    "amends.processors.diagnosis",
+    "amends.processors.ladder",
+    "amends.processors.partition",
+    "amends.processors.plan",
+    "amends.processors.saga",
+    "amends.processors.state",
+    "amends.processors.tenure",
+    "amends.processors.timers",
+    "amends.processors.undos",
+    "amends.compensators.backoff",
+    "amends.compensators.decide",
+    "amends.compensators.effects",
+    "amends.compensators.ladder",
+    "amends.compensators.ownership",
+    "amends.console.phrases",
+    "amends.console.read_model",
+    "amends.console.story",
+)
+"""Modules that decide and do no I/O. `*` stands for every module of a part."""
+
+IMPURE = frozenset({
+    "asyncio", "concurrent", "confluent_kafka", "faust", "multiprocessing", "prometheus_client", "random", "redis",
+    "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess", "threading", "time", "urllib",
+})  # fmt: skip
+"""What no pure module imports, itself or through another module of amends."""
+
+
+def portion(part: str) -> Path:
+    """Return the folder of `amends.<part>`."""
+    return ROOT / part / "amends" / part
