@@ -1,0 +1,215 @@
+"""What a flow asks of the world, and what the world may answer.
+
+A flow (`flow.py`, `scope_flow.py`) is a generator that yields one of these and is sent the answer. Whoever drives it
+(a thread, a task, the simulation) does what is asked and nothing else, so that every crash point of the producer lies
+between two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+from amends.schemas.commands import Phase
+from amends.schemas.contract import Contract
+from amends.schemas.facts import Fact, StepEvent, WorkflowEvent
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The fact stands on the ledger, acknowledged by all in-sync replicas."""
+
+    offset: int
+    appended_at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """The fact is certainly not on the ledger."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertain:
+    """The fact may be on the ledger, or may still come to stand there."""
+
+    reason: str
+
+
+Write = Acknowledged | Unwritten | Uncertain
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the echo last said of a workflow. Never older than the workflow's own STARTED."""
+
+    workflow_offset: int
+    epoch: int
+    phase: Phase
+    story: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """`elapsed_ms` only grows and counts sleep too; `wall_ms` is for people."""
+
+    elapsed_ms: int
+    wall_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The body returned."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The body raised, was cancelled, or ran out of time."""
+
+    error: BaseException
+
+
+Result = Returned | Raised
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The call is made, as this attempt of this step."""
+
+    step_id: str
+    call_id: str
+    attempt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The call was made before and succeeded: its result. `payload` is None where it was too large to be recorded."""
+
+    step_id: str
+    payload: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The same call is open (`open`) or its outcome unknown, and the remote would do it a second time."""
+
+    step_id: str
+    open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The call would be a new one, and the workflow makes none any more: it has claimed success."""
+
+
+Admission = Admitted | Recorded | Pending | Closed
+
+# --- effects --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitStanding:
+    """Wait, bounded, until the processor has answered our STARTED. Answer: Standing, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitEnd:
+    """Wait, bounded, until the echo shows that the workflow no longer runs in `epoch` and is not FINISHING. Answer:
+    Standing, or None."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitOwed:
+    """Wait, bounded, until every queued fact of the workflow is on the ledger. Answer: True, or False."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Name the step and the attempt of a call. Answer: Admission."""
+
+    contract: Contract
+    canonical: str  # tool and arguments; a call without an id of its own is named by it and a count
+    call_id: str | None
+    repeatable: bool
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class ReadClock:
+    """Answer: Instant."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtEcho:
+    """Answer at once: the newest Standing, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFact:
+    """Append to the ledger and wait for the acknowledgement. Answer: Write."""
+
+    fact: StepEvent | WorkflowEvent
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFact:
+    """Append to the ledger in the background, again and again until it stands there; until then the workflow owes it.
+    Never waits. Answer: None."""
+
+    fact: StepEvent | WorkflowEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """Run the body of the tool with this idempotency key. Answer: Result."""
+
+    key: str
+    step_id: str
+    attempt: str
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Listen to the workflow's echo, from before whatever is written next. Answer: None."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadHistory:
+    """Read the workflow's facts on [from_offset, to_offset]. Answer: tuple[tuple[int, Fact], ...]."""
+
+    from_offset: int
+    to_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Take over what an earlier instance of the agent did. Answer: None."""
+
+    history: tuple[tuple[int, Fact], ...]
+
+
+Effect = (
+    AwaitStanding
+    | AwaitEnd
+    | AwaitOwed
+    | Admit
+    | ReadClock
+    | LookAtEcho
+    | WriteFact
+    | QueueFact
+    | Invoke
+    | Follow
+    | ReadHistory
+    | Remember
+)
+
+CallFlow = Generator[Effect, Any, Result]

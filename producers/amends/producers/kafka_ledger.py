@@ -1,0 +1,130 @@
+"""The ledger on Kafka: confirmed writes, the echo, and the history of one workflow."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+
+from amends.kafka.consumer import PartitionReader
+from amends.kafka.errors import KafkaFault, NotWritten, WriteError
+from amends.kafka.publisher import Publisher
+from amends.kafka.records import Ack, TopicPartition
+from amends.kafka.settings import KafkaSettings, load_settings
+from amends.producers.echo import EchoReader
+from amends.producers.effects import Acknowledged, Uncertain, Unwritten, Write
+from amends.producers.ledger import History, Listener, OnWritten
+from amends.producers.runtime import Runtime
+from amends.producers.settings import ProducerSettings
+from amends.schemas.codec import UnreadableRecord, decode, encode
+from amends.schemas.envelope import Headers, headers_of
+from amends.schemas.facts import Carry, Fact, Resolution, StepEvent, Timeout, UndoEvent, WorkflowEvent
+from amends.schemas.keys import partition_for, record_key
+from amends.tools.errors import LedgerUnavailable
+
+HISTORY_FETCH_WAIT_MS = 10
+CLOSE_WITHIN_MS = 3_000
+
+
+class KafkaLedger:
+    """See `ledger.Ledger`. Makes its clients when they are first needed, in the process that needs them."""
+
+    def __init__(self, settings: KafkaSettings, *, write_within_ms: int = 10_000) -> None:
+        self._settings = settings
+        self._topic = settings.topics.ledger
+        self._publisher = Publisher(settings, deadline_ms=write_within_ms)
+        self._echo = EchoReader(settings)
+        self._source = f"/amends/producers/{os.getpid()}"
+        self._events = itertools.count(1)
+
+    def write(self, fact: StepEvent | WorkflowEvent) -> Write:
+        key, partition = self._place(fact)
+        try:
+            ack = self._publisher.publish_sync(
+                self._topic, key=key, value=encode(fact), headers=self._headers(fact), partition=partition
+            )
+        except WriteError as error:
+            return _answer(error)
+        return Acknowledged(ack.offset, ack.appended_at_ms)
+
+    async def write_async(self, fact: StepEvent | WorkflowEvent) -> Write:
+        key, partition = self._place(fact)
+        try:
+            ack = await self._publisher.publish(
+                self._topic, key=key, value=encode(fact), headers=self._headers(fact), partition=partition
+            )
+        except WriteError as error:
+            return _answer(error)
+        return Acknowledged(ack.offset, ack.appended_at_ms)
+
+    def send(self, fact: StepEvent | WorkflowEvent, on_written: OnWritten) -> None:
+        key, partition = self._place(fact)
+        self._publisher.send(
+            self._topic,
+            key=key,
+            value=encode(fact),
+            headers=self._headers(fact),
+            partition=partition,
+            on_done=lambda done: on_written(_answer(done)),
+        )
+
+    def follow(self, workflow_id: str, listener: Listener) -> Callable[[], None]:
+        return self._echo.follow(workflow_id, listener)
+
+    async def follow_async(self, workflow_id: str, listener: Listener) -> Callable[[], None]:
+        return await self._echo.follow_async(workflow_id, listener)
+
+    def history(self, workflow_id: str, from_offset: int, to_offset: int) -> History:
+        key = record_key(workflow_id)
+        place = TopicPartition(self._topic, partition_for(key, self._settings.partitions))
+        found: list[tuple[int, Fact]] = []
+        try:
+            with PartitionReader(self._settings, fetch_wait_ms=HISTORY_FETCH_WAIT_MS) as reader:
+                for batch in reader.read({place: from_offset}, {place: to_offset + 1}, idle_max_ms=10_000):
+                    found += [(r.offset, fact) for r in batch if r.key == key and (fact := _readable(r.value))]
+        except KafkaFault as error:
+            raise LedgerUnavailable(f"workflow {workflow_id!r}: its history can't be read ({error}).") from error
+        return tuple(found)
+
+    def close(self) -> None:
+        self._echo.close()
+        self._publisher.close(CLOSE_WITHIN_MS)
+
+    def _place(self, fact: StepEvent | WorkflowEvent) -> tuple[bytes, int]:
+        key = record_key(fact.workflow_id)
+        return key, partition_for(key, self._settings.partitions)
+
+    def _headers(self, fact: StepEvent | WorkflowEvent) -> Headers:
+        return headers_of(fact, source=self._source, event_id=str(next(self._events)), time_ms=fact.timestamp_ms)
+
+
+def runtime_from_environment() -> Runtime:
+    """Return a runtime with the settings of the environment. Kafka is not asked until the first scope.
+
+    Raises:
+        SettingsWrong: a setting is unknown or does not fit.
+    """
+    settings = load_settings(ProducerSettings, "producer")
+    kafka = load_settings(KafkaSettings, "kafka")
+    return kafka_runtime(kafka, settings)
+
+
+def kafka_runtime(kafka: KafkaSettings, settings: ProducerSettings | None = None) -> Runtime:
+    """Return a runtime on the Kafka of `kafka`. Close it when done."""
+    chosen = settings or ProducerSettings()
+    return Runtime(chosen, lambda: KafkaLedger(kafka, write_within_ms=chosen.write_within_ms))
+
+
+def _answer(done: Ack | WriteError) -> Write:
+    if isinstance(done, Ack):
+        return Acknowledged(done.offset, done.appended_at_ms)
+    return Unwritten(done.reason) if isinstance(done, NotWritten) else Uncertain(done.reason)
+
+
+def _readable(value: bytes | None) -> Fact | None:
+    try:
+        record = decode(value)
+    except UnreadableRecord:
+        return None
+    facts = StepEvent | WorkflowEvent | UndoEvent | Resolution | Timeout | Carry
+    return record if isinstance(record, facts) else None

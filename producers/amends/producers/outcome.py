@@ -1,0 +1,176 @@
+"""How a call ended, as a fact. Total: whatever the body returned or raised, something is recorded.
+
+A declared refusal that answers the only send of the attempt is FAILED; every other exception, timeout, cancellation or
+kill is UNKNOWN, for the effect may have landed. An output too large to be recorded is cut to its digest, and what the
+undo needs of it is resolved first.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+from amends.producers.effects import Raised, Result, Returned
+from amends.schemas.contract import Contract
+from amends.schemas.facts import Failure, StepEvent, StepStatus
+from amends.schemas.payload import encode_bounded
+from amends.tools.resolve import MISSING, Missing, Resolved, Unresolved, resolve
+
+MESSAGE_CHARACTERS_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes of what is recorded. A record of the ledger holds at most 1 MiB in all."""
+
+    input_bytes_max: int = 512 * 1024
+    output_bytes_max: int = 512 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A value with what is known about it besides: the answer of a recorder's `succeed`."""
+
+    value: Any
+    external_resource_ids: Mapping[str, str]
+
+
+class Resolver(Protocol):
+    """Resolves the undo's arguments (`amends.tools.resolve.resolve`, or a tool's own, which also checks types)."""
+
+    def __call__(
+        self,
+        input: object,
+        output: object | Missing = MISSING,
+        captured: object = None,
+        external_resource_ids: Mapping[str, str] | None = None,
+    ) -> Resolved | Unresolved: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that is to be made.
+
+    Attributes:
+        arguments: what is recorded.
+        call_id: the framework's or the caller's; None: named by what it asks and how often.
+        repeatable: None: as the tool declares.
+        lease_ms: in place of the contract's.
+        secrets: texts that must not show up in a recorded error.
+    """
+
+    contract: Contract
+    contract_bytes: bytes
+    arguments: Mapping[str, Any]
+    call_id: str | None = None
+    repeatable: bool | None = None
+    lease_ms: int | None = None
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    resolver: Resolver | None = None
+
+    def resolved(
+        self, output: object | Missing = MISSING, external_resource_ids: Mapping[str, str] | None = None
+    ) -> Resolved | Unresolved:
+        if self.contract.undo is None:
+            return Unresolved(f"{self.contract.tool_name} has no undo")
+        resolver = self.resolver or partial(resolve, self.contract)
+        return resolver(input=self.arguments, output=output, external_resource_ids=external_resource_ids)
+
+
+def ended(started: StepEvent, call: Call, result: Result, limits: Limits, wall_ms: int) -> StepEvent:
+    """Return the outcome of the attempt that `started` began. Raises nothing."""
+    blank = replace(started, input_payload=None, contract=None, captured=None, after=(), timestamp_ms=wall_ms)
+    if isinstance(result, Raised):
+        status = StepStatus.FAILED if refused(call.contract, result.error) else StepStatus.UNKNOWN
+        return replace(blank, status=status, error=failure(result.error, call.secrets))
+    try:
+        return _succeeded(blank, call, result, limits)
+    except Exception as error:  # the effect is done: a value that defeats the encoder must not hide it
+        return _noted(replace(blank, status=StepStatus.SUCCEEDED), "output_unrecorded", error)
+
+
+def not_executed(started: StepEvent, reason: str, wall_ms: int) -> StepEvent:
+    """Return the fact that the attempt `started` began was never sent."""
+    return replace(
+        started,
+        status=StepStatus.NOT_EXECUTED,
+        error=Failure("amends.NotExecuted", reason),
+        input_payload=None,
+        contract=None,
+        captured=None,
+        after=(),
+        undo_arguments=None,
+        timestamp_ms=wall_ms,
+    )
+
+
+def undo_arguments_known_before(call: Call) -> bytes | None:
+    """Return the undo's arguments if the input alone gives them: an intent whose call never answers can then still be
+    undone. None if they need the outcome."""
+    try:
+        found = call.resolved()
+    except Exception:  # resolved again from the outcome; what then fails is an incident with its reason
+        return None
+    return found.data if isinstance(found, Resolved) else None
+
+
+def refused(contract: Contract, error: BaseException) -> bool:
+    """Whether `error` is one of the refusals the tool declared: the remote answered that nothing happened."""
+    if not isinstance(error, Exception):
+        return False
+    return any(qualified_name(kind) in contract.refused_by for kind in type(error).__mro__)
+
+
+def qualified_name(kind: type) -> str:
+    """Return the name a contract knows an exception by."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def failure(error: BaseException, secrets: tuple[str, ...] = ()) -> Failure:
+    """Return `error` as a record, without `secrets`."""
+    try:
+        message = str(error)
+    except Exception as broken:  # an exception whose own words raise is still an outcome
+        message = f"(its message could not be read: {type(broken).__name__})"
+    for secret in secrets:
+        if secret:
+            message = message.replace(secret, "********")
+    message = message.encode("utf-8", "backslashreplace").decode("utf-8")
+    return Failure(qualified_name(type(error)), message[:MESSAGE_CHARACTERS_MAX])
+
+
+def _succeeded(blank: StepEvent, call: Call, result: Returned, limits: Limits) -> StepEvent:
+    value, ids = result.value, blank.external_resource_ids
+    if isinstance(value, Reported):
+        value, ids = value.value, value.external_resource_ids
+    if _not_yet_run(value):
+        # Its body runs when somebody awaits or iterates it, beyond our sight.
+        later = Failure("amends.NotAwaited", f"the tool returned a {type(value).__name__} and has not run yet")
+        return replace(blank, status=StepStatus.UNKNOWN, error=later)
+    output = encode_bounded(value, limits.output_bytes_max)
+    fact = replace(
+        blank,
+        status=StepStatus.SUCCEEDED,
+        output_payload=output.data,
+        payload_digest=output.digest,
+        external_resource_ids=ids,
+    )
+    if call.contract.undo is None:
+        return fact
+    found = call.resolved(value, ids)
+    if isinstance(found, Resolved):
+        return replace(fact, undo_arguments=found.data)
+    # The success stands; its undo becomes an incident with this reason.
+    return replace(fact, undo_arguments=None, attributes={**fact.attributes, "undo_unresolved": found.reason})
+
+
+def _not_yet_run(value: Any) -> bool:
+    return inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value)
+
+
+def _noted(fact: StepEvent, name: str, error: Exception) -> StepEvent:
+    why = failure(error)
+    return replace(fact, attributes={**fact.attributes, name: f"{why.type}: {why.message}"[:MESSAGE_CHARACTERS_MAX]})

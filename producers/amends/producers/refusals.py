@@ -1,0 +1,104 @@
+"""Why a call is not made: the words of every refusal, in one place."""
+
+from __future__ import annotations
+
+from amends.producers.effects import Pending, Standing, Unwritten, Write
+from amends.schemas.commands import Phase
+from amends.tools.errors import (
+    AlreadyRunning,
+    AmendsError,
+    LedgerUnavailable,
+    LedgerUncertain,
+    OutcomeUnknown,
+    Rejected,
+    WorkflowTurned,
+)
+
+TURNED = frozenset({Phase.TURNED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS})
+
+
+def no_processor(workflow_id: str, waited_ms: int) -> AmendsError:
+    return LedgerUnavailable(
+        f"workflow {workflow_id!r}: no processor answered its start within {waited_ms} ms. The tool was not called. "
+        "Is `amends processor` running on this ledger, with the same topics?"
+    )
+
+
+def still_owed(workflow_id: str, waited_ms: int) -> AmendsError:
+    return LedgerUnavailable(
+        f"workflow {workflow_id!r}: the outcome of an earlier call could not be written for {waited_ms} ms. The tool "
+        "was not called. It may be called again once the ledger is back; the earlier outcome is kept until then."
+    )
+
+
+def not_written(subject: str, write: Write) -> AmendsError:
+    if isinstance(write, Unwritten):
+        return LedgerUnavailable(
+            f"{subject}: the intent could not be written to the ledger ({write.reason}). The tool was not called."
+        )
+    reason = getattr(write, "reason", "")
+    return LedgerUncertain(
+        f"{subject}: the ledger did not say whether it has the intent ({reason}). The tool was not called; that it "
+        "was not is written as soon as the ledger is back."
+    )
+
+
+def turned(workflow_id: str, standing: Standing, what: str) -> AmendsError:
+    story = f" {standing.story}" if standing.story else ""
+    return WorkflowTurned(
+        f"workflow {workflow_id!r} is {standing.phase}, epoch {standing.epoch}: {what} Stop: what it did is being "
+        f"undone, or has been.{story}"
+    )
+
+
+def finished(workflow_id: str, standing: Standing) -> AmendsError:
+    return Rejected(
+        f"workflow {workflow_id!r} is {standing.phase}: its agent has claimed success, and a finished workflow makes "
+        "no new calls. The tool was not called. Begin a new workflow under another id."
+    )
+
+
+def exists(workflow_id: str, standing: Standing) -> AmendsError:
+    return AlreadyRunning(
+        f"a workflow {workflow_id!r} is already there and is {standing.phase}. Nothing was called and nothing was "
+        "changed. Take another id, or go on with it: workflow(..., on_existing='resume')."
+    )
+
+
+def slept(subject: str, took_ms: int, lease_ms: int) -> AmendsError:
+    return LedgerUnavailable(
+        f"{subject}: {took_ms} ms passed since its intent was sent, half of its lease of {lease_ms} ms or more, so it "
+        "may already count as lost. The tool was not called. It may be called again; for a slow ledger, declare a "
+        "longer lease."
+    )
+
+
+def pending(subject: str, found: Pending) -> AmendsError:
+    if found.open:
+        return AlreadyRunning(f"{subject}: the same call is open. It was not made a second time.", step=found.step_id)
+    return OutcomeUnknown(
+        f"{subject}: whether the same call, made before, took effect is unknown, and its remote would do it twice. It "
+        "was not made again. What is unknown is cleared up when the workflow ends.",
+        step=found.step_id,
+    )
+
+
+def result_not_kept(subject: str, step_id: str) -> AmendsError:
+    return Rejected(
+        f"{subject}: the call was made before and succeeded (step {step_id}), and its result was too large to be "
+        "recorded. It was not made again. Have the tool return less, or declare it repeatable."
+    )
+
+
+def input_too_large(subject: str, size: int, limit: int) -> AmendsError:
+    return Rejected(
+        f"{subject}: its arguments take {size} bytes on the ledger, at most {limit} are recorded. The tool was not "
+        "called. Pass a reference to the data in place of the data."
+    )
+
+
+def another_process(workflow_id: str) -> AmendsError:
+    return Rejected(
+        f"workflow {workflow_id!r} was opened in another process and was inherited by a fork. The tool was not called. "
+        "Open it here: workflow(..., on_existing='resume')."
+    )

@@ -1,0 +1,303 @@
+"""The shell of one workflow in this process: what its flows ask of the world is done here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from amends.producers import clock, refusals
+from amends.producers.board import Board
+from amends.producers.calls import CallBook
+from amends.producers.effects import (
+    Acknowledged,
+    Admit,
+    AwaitEnd,
+    AwaitOwed,
+    AwaitStanding,
+    Effect,
+    Follow,
+    LookAtEcho,
+    QueueFact,
+    ReadClock,
+    ReadHistory,
+    Remember,
+    Standing,
+    Write,
+    WriteFact,
+)
+from amends.producers.ledger import Ledger
+from amends.producers.outbox import Outbox, Owed
+from amends.producers.scope_flow import Opening, admissible, heartbeat, ours
+from amends.schemas.commands import Phase, WorkflowEcho
+from amends.schemas.facts import StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
+
+WAITS: tuple[type[Effect], ...] = (AwaitStanding, AwaitEnd, AwaitOwed, WriteFact, Follow, ReadHistory)
+
+EARLY_ECHOES_MAX = 64
+
+_OVER = frozenset({Phase.SUCCEEDED, *refusals.TURNED})
+
+
+class Process(Protocol):
+    """What all scopes of a process share (`runtime.Runtime`)."""
+
+    @property
+    def ledger(self) -> Ledger: ...
+    def next_attempt(self) -> str: ...
+    def hurry(self, lease_ms: int) -> None: ...
+
+
+@dataclass(slots=True)
+class OpenAttempt:
+    """A send under way."""
+
+    started: StepEvent
+    lease_ms: int
+    beat_at_ms: int
+
+
+class Scope:
+    """State of one workflow run by this process. Used from any number of threads and tasks at once."""
+
+    def __init__(self, opening: Opening, process: Process) -> None:
+        self.opening = opening
+        self.terms = opening.terms
+        self.process_id = os.getpid()
+        self.board = Board()
+        self.standing: Standing | None = None
+        self.started_offset: int | None = None
+        self.alive = False  # heartbeats are sent
+        self.standing_within_ms = opening.terms.standing_within_ms
+        self._process = process
+        self._ledger = process.ledger
+        self._lock = threading.RLock()
+        self._book = CallBook(opening.terms.workflow_id)
+        self._outbox = Outbox(self._send, self.board.announce)
+        self._open: dict[str, OpenAttempt] = {}
+        self._sent_at_ms = 0
+        self._folded_to = -1
+        self._early: list[WorkflowEcho] = []
+        self._unfollow: Callable[[], None] | None = None
+
+    # --- effects ----------------------------------------------------------------------------------------------------
+
+    def at_once(self, effect: Effect) -> Any:
+        """Do what needs no waiting."""
+        if isinstance(effect, ReadClock):
+            return clock.now()
+        if isinstance(effect, LookAtEcho):
+            return self.standing
+        if isinstance(effect, Admit):
+            with self._lock:
+                return self._book.admit(effect, self._process.next_attempt(), clock.wall_ms())
+        if isinstance(effect, QueueFact):
+            self._noted(effect.fact)
+            self._outbox.put(effect.fact)
+            return None
+        if isinstance(effect, Remember):
+            with self._lock:
+                self._book.remember(effect.history)
+            return None
+        raise AssertionError(f"no such effect here: {effect}")
+
+    def perform(self, effect: Effect) -> Any:
+        """Do `effect` in this thread."""
+        if isinstance(effect, WriteFact):
+            return self._written(effect.fact, self._ledger.write(self._noted(effect.fact)))
+        if isinstance(effect, AwaitStanding | AwaitEnd | AwaitOwed):
+            look, within_ms = self._looked_for(effect)
+            return self._found(effect, self.board.wait(look, within_ms))
+        if isinstance(effect, Follow):
+            self._unfollow = self._ledger.follow(self.terms.workflow_id, self.heard)
+            return None
+        if isinstance(effect, ReadHistory):
+            return self._ledger.history(self.terms.workflow_id, effect.from_offset, effect.to_offset)
+        return self.at_once(effect)
+
+    async def perform_async(self, effect: Effect) -> Any:
+        """Do `effect`, one of `WAITS`, in this task."""
+        if isinstance(effect, WriteFact):
+            return self._written(effect.fact, await self._ledger.write_async(self._noted(effect.fact)))
+        if isinstance(effect, AwaitStanding | AwaitEnd | AwaitOwed):
+            look, within_ms = self._looked_for(effect)
+            return self._found(effect, await self.board.wait_async(look, within_ms))
+        if isinstance(effect, Follow):
+            self._unfollow = await self._ledger.follow_async(self.terms.workflow_id, self.heard)
+            return None
+        assert isinstance(effect, ReadHistory), effect
+        read = self._ledger.history
+        return await asyncio.to_thread(read, self.terms.workflow_id, effect.from_offset, effect.to_offset)
+
+    def _looked_for(self, effect: AwaitStanding | AwaitEnd | AwaitOwed) -> tuple[Callable[[], Any], int]:
+        if isinstance(effect, AwaitStanding):
+            return (lambda: self.standing), self.standing_within_ms
+        if isinstance(effect, AwaitOwed):
+            return (lambda: True if not self._outbox else None), self.terms.owed_within_ms
+        epoch = effect.epoch
+        return (lambda: self._end(epoch)), self.terms.confirm_within_ms
+
+    def _end(self, epoch: int) -> Standing | None:
+        standing = self.standing
+        if standing is None or (standing.epoch == epoch and standing.phase not in _OVER):
+            return None
+        return standing
+
+    def _found(self, effect: Effect, found: Any) -> Any:
+        if isinstance(effect, AwaitOwed):
+            return found is not None
+        if isinstance(effect, AwaitStanding) and found is not None and self.started_offset is not None:
+            admissible(self.opening, self.started_offset, found)
+        return found
+
+    # --- facts ------------------------------------------------------------------------------------------------------
+
+    def queue(self, fact: Owed) -> None:
+        """Owe a fact to the ledger. Never waits."""
+        self.at_once(QueueFact(fact))
+
+    def owed(self) -> int:
+        """Return how many facts are not on the ledger yet."""
+        return len(self._outbox)
+
+    def owe_again(self) -> None:
+        """Try again to write what is owed."""
+        self._outbox.retry()
+
+    def _send(self, fact: Owed, on_written: Callable[[Write], None]) -> None:
+        self._sent_at_ms = clock.elapsed_ms()
+        self._ledger.send(fact, on_written)
+
+    def _noted(self, fact: Owed) -> Owed:
+        now_ms = clock.elapsed_ms()
+        self._sent_at_ms = now_ms
+        if isinstance(fact, StepEvent):
+            with self._lock:
+                if fact.status is StepStatus.STARTED:
+                    lease_ms = fact.lease_ms or self.terms.lease_ms
+                    self._open[fact.attempt] = OpenAttempt(fact, lease_ms, now_ms)
+                    self._process.hurry(lease_ms)
+                else:
+                    self._open.pop(fact.attempt, None)
+                    self._book.note(fact)
+        return fact
+
+    def _written(self, fact: Owed, write: Write) -> Write:
+        if not isinstance(write, Acknowledged):
+            self._sent_at_ms = 0  # nobody has heard from us: a heartbeat is due
+        elif isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.STARTED:
+            self._begun(write.offset)
+        return write
+
+    def dropped(self, attempt: str) -> OpenAttempt | None:
+        """No longer count a send as open: its flow has ended, however it did."""
+        with self._lock:
+            return self._open.pop(attempt, None)
+
+    # --- the echo ---------------------------------------------------------------------------------------------------
+
+    def heard(self, echo: WorkflowEcho) -> None:
+        """Take an echo. Older ones, those below our own STARTED and those of another instance are not believed."""
+        with self._lock:
+            if self.started_offset is None:
+                self._early = [*self._early[-EARLY_ECHOES_MAX:], echo]
+                return
+            if not self._believed(echo, self.started_offset):
+                return
+            self._folded_to = echo.folded_to
+            self.standing = Standing(echo.workflow_offset, echo.epoch, echo.phase, echo.story)
+        self.board.announce()
+
+    def _believed(self, echo: WorkflowEcho, started_offset: int) -> bool:
+        if echo.folded_to < started_offset or echo.folded_to < self._folded_to:
+            return False
+        return self.standing is None or echo.workflow_offset == self.standing.workflow_offset
+
+    def _begun(self, offset: int) -> None:
+        with self._lock:
+            self.started_offset = offset
+            self.alive = True
+            early, self._early = self._early, []
+        for echo in early:
+            self.heard(echo)
+
+    def resumed(self) -> bool:
+        """Whether the workflow was there before this scope."""
+        return self.standing is not None and self.standing.workflow_offset != self.started_offset
+
+    # --- being alive ------------------------------------------------------------------------------------------------
+
+    def beats(self, now_ms: int, wall_ms: int) -> list[Owed]:
+        """Return the heartbeats that are due. Called from the heart's thread."""
+        with self._lock:
+            due: list[Owed] = []
+            for attempt in self._open.values():
+                if (now_ms - attempt.beat_at_ms) * 3 >= attempt.lease_ms:
+                    attempt.beat_at_ms = now_ms
+                    due.append(_step_beat(attempt.started, wall_ms))
+            silent_ms = now_ms - self._sent_at_ms
+            if not due and silent_ms * 3 >= self.terms.lease_ms and (standing := self._beating_as()) is not None:
+                due.append(heartbeat(self.terms, standing, self.opening.instance, wall_ms))
+            if due:
+                self._sent_at_ms = now_ms
+            return due
+
+    def _beating_as(self) -> Standing | None:
+        """Return whose heart beats: nobody's if the scope is left or its workflow is somebody else's."""
+        if not self.alive or self.started_offset is None:
+            return None
+        if self.standing is None:  # not answered yet: the processor may be away, and will look back at this silence
+            return Standing(self.started_offset, 0, Phase.RUNNING)
+        running = self.standing.phase in (Phase.RUNNING, Phase.FINISHING)
+        return self.standing if running and ours(self.opening, self.started_offset, self.standing) else None
+
+    def leave(self, lease_ms: int) -> None:
+        """Owe the ledger a last heartbeat, with the lease the workflow is left with. Never waits."""
+        standing = self._beating_as()
+        if standing is not None:
+            beat = heartbeat(self.terms, standing, self.opening.instance, clock.wall_ms())
+            self.queue(replace(beat, lease_ms=lease_ms))
+
+    def beaten(self, write: Write) -> None:
+        """A heartbeat was written, or not: then it is due again at once."""
+        if not isinstance(write, Acknowledged):
+            self._sent_at_ms = 0
+
+    def shortest_lease_ms(self) -> int:
+        """Return the lease that asks for the most heartbeats."""
+        with self._lock:
+            return min([self.terms.lease_ms, *(attempt.lease_ms for attempt in self._open.values())])
+
+    def idle(self) -> bool:
+        """Whether nothing of this scope is left to be done in the background."""
+        return not self.alive and not self._outbox and not self._open
+
+    def closed(self) -> None:
+        """The scope is left: no more heartbeats of the workflow, nothing more is listened for."""
+        self.alive = False
+
+    def forget(self) -> None:
+        """Stop listening. Called once the scope is idle."""
+        unfollow, self._unfollow = self._unfollow, None
+        if unfollow is not None:
+            unfollow()
+
+    def inherited(self) -> bool:
+        """Whether this process is a fork of the one that opened the scope. It must not act for the workflow."""
+        return self.process_id != os.getpid()
+
+
+def _step_beat(started: StepEvent, wall_ms: int) -> StepEvent:
+    return replace(
+        started,
+        status=StepStatus.HEARTBEAT,
+        input_payload=None,
+        contract=None,
+        captured=None,
+        after=(),
+        undo_arguments=None,
+        timestamp_ms=wall_ms,
+    )

@@ -1,0 +1,209 @@
+"""A ledger in memory, so that an agent's tests run without servers: same scopes, same flows, same errors.
+
+    with memory_runtime() as memory:
+        with workflow("order-1"):
+            charge("cus_1", 500)
+    assert memory.ledger.statuses("order-1") == [...]
+
+It answers starts and claims as a processor would, undoes nothing, and has faults on demand. The whole pipeline with
+undos is `amends.testing`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from amends.producers import clock
+from amends.producers.effects import Acknowledged, Uncertain, Unwritten, Write
+from amends.producers.ledger import History, Listener, OnWritten
+from amends.producers.runtime import Runtime, set_default_runtime
+from amends.producers.settings import ProducerSettings
+from amends.schemas.codec import decode, encode
+from amends.schemas.commands import Phase, WorkflowEcho
+from amends.schemas.facts import Fact, StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
+from amends.tools.errors import LedgerUnavailable
+
+Fault = Callable[[StepEvent | WorkflowEvent], Write | None]
+"""Asked before each write: None lets it pass, anything else is its answer (`Uncertain` writes it all the same)."""
+
+_OPEN = frozenset({StepStatus.STARTED, StepStatus.UNKNOWN, StepStatus.HEARTBEAT})
+
+
+@dataclass(slots=True)
+class _Workflow:
+    offset: int
+    epoch: int = 0
+    phase: Phase = Phase.RUNNING
+    attempts: dict[str, StepStatus] = field(default_factory=dict[str, StepStatus])
+
+
+class MemoryLedger:
+    """One partition. Facts go through the codec, as on Kafka; echoes come before the write returns.
+
+    Attributes:
+        fault: decides what becomes of a write.
+        answering: whether a processor is there to answer.
+    """
+
+    def __init__(self) -> None:
+        self.fault: Fault | None = None
+        self.answering = True
+        self._facts: list[Fact] = []
+        self._workflows: dict[str, _Workflow] = {}
+        self._listeners: dict[str, list[Listener]] = defaultdict(list)
+        self._lock = threading.RLock()
+
+    # --- Ledger -----------------------------------------------------------------------------------------------------
+
+    def write(self, fact: StepEvent | WorkflowEvent) -> Write:
+        fault = self.fault(fact) if self.fault is not None else None
+        if isinstance(fault, Unwritten):
+            return fault
+        written = self._append(fact)
+        return fault if fault is not None else written
+
+    async def write_async(self, fact: StepEvent | WorkflowEvent) -> Write:
+        return self.write(fact)
+
+    def send(self, fact: StepEvent | WorkflowEvent, on_written: OnWritten) -> None:
+        on_written(self.write(fact))
+
+    def follow(self, workflow_id: str, listener: Listener) -> Callable[[], None]:
+        with self._lock:
+            self._listeners[workflow_id].append(listener)
+        return lambda: self._unfollow(workflow_id, listener)
+
+    async def follow_async(self, workflow_id: str, listener: Listener) -> Callable[[], None]:
+        return self.follow(workflow_id, listener)
+
+    def history(self, workflow_id: str, from_offset: int, to_offset: int) -> History:
+        if self.fault is not None and self.fault(WorkflowEvent(workflow_id, 0, WorkflowStatus.HEARTBEAT)) is not None:
+            raise LedgerUnavailable(f"workflow {workflow_id!r}: its history can't be read.")
+        found = enumerate(self.all_facts())
+        return tuple((o, f) for o, f in found if f.workflow_id == workflow_id and from_offset <= o <= to_offset)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _unfollow(self, workflow_id: str, listener: Listener) -> None:
+        with self._lock:
+            if listener in self._listeners[workflow_id]:
+                self._listeners[workflow_id].remove(listener)
+
+    # --- for tests --------------------------------------------------------------------------------------------------
+
+    def all_facts(self) -> list[Fact]:
+        """Return every fact, in ledger order."""
+        with self._lock:
+            return list(self._facts)
+
+    def facts(self, workflow_id: str) -> list[Fact]:
+        """Return the facts of one workflow, in ledger order."""
+        return [fact for fact in self.all_facts() if fact.workflow_id == workflow_id]
+
+    def steps(self, workflow_id: str) -> list[StepEvent]:
+        """Return the step events of one workflow, in ledger order."""
+        return [fact for fact in self.facts(workflow_id) if isinstance(fact, StepEvent)]
+
+    def statuses(self, workflow_id: str) -> list[str]:
+        """Return what happened in one workflow, in words: `workflow STARTED`, `payments.charge SUCCEEDED`."""
+        return [
+            f"{fact.tool_name if isinstance(fact, StepEvent) else 'workflow'} {fact.status}"
+            for fact in self.facts(workflow_id)
+            if isinstance(fact, StepEvent | WorkflowEvent)
+        ]
+
+    def phase(self, workflow_id: str) -> Phase:
+        """Return where a workflow stands."""
+        return self._workflows[workflow_id].phase
+
+    def turn(self, workflow_id: str, phase: Phase = Phase.TURNED) -> None:
+        """Turn a workflow, as a person or a lost heartbeat would, and echo it."""
+        with self._lock:
+            state = self._workflows[workflow_id]
+            state.phase, state.epoch = phase, state.epoch + 1
+            self._echo(workflow_id)
+
+    def echo(self, echo: WorkflowEcho) -> None:
+        """Send an echo as it is: stale, of another instance, of a zombie."""
+        for listener in tuple(self._listeners[echo.workflow_id]):
+            listener(echo)
+
+    def down(self, reason: str = "the ledger is down") -> None:
+        """From now on nothing is written."""
+        self.fault = lambda _: Unwritten(reason)
+
+    def lose_acknowledgements(self, reason: str = "no answer") -> None:
+        """From now on everything is written, and nobody is told."""
+        self.fault = lambda _: Uncertain(reason)
+
+    def up(self) -> None:
+        """End `down` and `lose_acknowledgements`."""
+        self.fault = None
+
+    # --- a processor's share ----------------------------------------------------------------------------------------
+
+    def _append(self, fact: StepEvent | WorkflowEvent) -> Acknowledged:
+        record = decode(encode(fact))
+        assert isinstance(record, StepEvent | WorkflowEvent)
+        with self._lock:
+            offset = len(self._facts)
+            self._facts.append(record)
+            if self._fold(record, offset) and self.answering:
+                self._echo(record.workflow_id)
+        return Acknowledged(offset, clock.wall_ms())
+
+    def _fold(self, fact: StepEvent | WorkflowEvent, offset: int) -> bool:
+        state = self._workflows.get(fact.workflow_id)
+        if isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.STARTED:
+            if state is None:
+                self._workflows[fact.workflow_id] = _Workflow(offset)
+            return True
+        if state is None or fact.workflow_offset != state.offset or fact.epoch != state.epoch:
+            return False
+        if isinstance(fact, StepEvent):
+            if fact.status is not StepStatus.HEARTBEAT:
+                state.attempts[fact.attempt] = fact.status
+        elif fact.status is WorkflowStatus.SUCCEEDED and state.phase is Phase.RUNNING:
+            state.phase = Phase.FINISHING
+        elif fact.status is WorkflowStatus.FAILED and state.phase in (Phase.RUNNING, Phase.FINISHING):
+            state.phase, state.epoch = Phase.TURNED, state.epoch + 1
+            return True
+        if state.phase is Phase.FINISHING and not _OPEN & set(state.attempts.values()):
+            state.phase = Phase.SUCCEEDED
+            return True
+        return False
+
+    def _echo(self, workflow_id: str) -> None:
+        state = self._workflows[workflow_id]
+        last = len(self._facts) - 1
+        self.echo(
+            WorkflowEcho(workflow_id, state.offset, state.epoch, state.phase, folded_to=last, answers_offset=last)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A runtime on a ledger in memory."""
+
+    runtime: Runtime
+    ledger: MemoryLedger
+
+
+@contextmanager
+def memory_runtime(settings: ProducerSettings | None = None) -> Iterator[Memory]:
+    """Make a ledger in memory the one of this process, for the time of the block. Waits are short: a test that waits
+    for a processor that is not there has its answer after half a second."""
+    chosen = settings or ProducerSettings(standing_within_ms=500, owed_within_ms=500, confirm_within_ms=500)
+    ledger = MemoryLedger()
+    runtime = Runtime(chosen, ledger)
+    before = set_default_runtime(runtime)
+    try:
+        yield Memory(runtime, ledger)
+    finally:
+        set_default_runtime(before)
+        runtime.close()
