@@ -1,28 +1,137 @@
-"""What goes into a fold and comes out of it: a ledger record, and something to send. Pure."""
+"""Changelog records: the state as bytes, a header per workflow and a record per step.
+
+JSON arrays by position: a field is only ever added at the end, with a default, so that an older record still reads. The
+first element of a step's record says whether it has something open, which lets a restore skip decoding the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from dataclasses import astuple, fields
+from typing import Any
+
+from amends.processors.state import (
+    Attempt,
+    AttemptState,
+    Header,
+    Step,
+    Trouble,
+    Undo,
+    UndoState,
+    has_open_attempt,
+)
+from amends.processors.timers import Silences
+from amends.schemas.commands import Phase
+from amends.schemas.contract import Effect
+
+SEPARATOR = b"\x00"
+CONTRACT_PREFIX = b"\x00contract\x00"
+PARTITION_KEY = b"\x00partition"
+_LIVE = b"[1,"
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
+_HEADER_NAMES = tuple(f.name for f in fields(Header))
+_UNDO_NAMES = tuple(f.name for f in fields(Undo))
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerRecord:
-    """A record of a ledger partition, as the broker has it. `appended_at_ms` is the broker's append time."""
-
-    offset: int
-    appended_at_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes]] = ()
+def step_key(workflow_key: bytes, number: int) -> bytes:
+    """Return the changelog key of a step: workflow id, two NULs (which no workflow id holds), number."""
+    return workflow_key + SEPARATOR + SEPARATOR + str(number).encode()
 
 
-@dataclass(frozen=True, slots=True)
-class Emission:
-    """A record to send as a plain confirmed write. `partition` None: the key's own (murmur2)."""
+def split_key(key: bytes) -> tuple[bytes, int | None]:
+    """Return the workflow's key and the step's number, None for the header."""
+    workflow_key, found, number = key.rpartition(SEPARATOR + SEPARATOR)
+    return (workflow_key, int(number)) if found else (key, None)
 
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    partition: int | None = None
-    headers: Sequence[tuple[str, bytes]] = ()
+
+def encode_header(header: Header) -> bytes:
+    row: list[Any] = [getattr(header, name) for name in _HEADER_NAMES]
+    row[_HEADER_NAMES.index("troubles")] = [astuple(t) for t in header.troubles]
+    return _encode(row).encode()
+
+
+def decode_header(data: bytes) -> Header:
+    values = dict(zip(_HEADER_NAMES, json.loads(data), strict=False))
+    values["phase"] = Phase(values["phase"])
+    values["unread"] = tuple(values["unread"])
+    values["troubles"] = _troubles(values["troubles"])
+    return Header(**values)
+
+
+def encode_step(step: Step) -> bytes:
+    undo = step.undo
+    live = has_open_attempt(step) or (undo is not None and undo.state is UndoState.OPEN)
+    row = [
+        1 if live else 0,
+        step.number,
+        step.step_id,
+        step.tool_name,
+        step.epoch,
+        step.first_offset,
+        step.first_at_ms,
+        step.tool_version,
+        step.call_id,
+        step.contract,
+        step.effect,
+        [_attempt_row(a) for a in step.attempts],
+        step.present,
+        step.outcome_offset,
+        None if step.undo_arguments is None else step.undo_arguments.decode(),
+        step.probes,
+        step.probed_at_ms,
+        step.resends,
+        None if undo is None else [getattr(undo, name) for name in _UNDO_NAMES],
+        [astuple(t) for t in step.troubles],
+    ]
+    return _encode(row).encode()
+
+
+def decode_step(data: bytes) -> Step:
+    row = json.loads(data)[1:]
+    row[9] = Effect(row[9])
+    row[10] = tuple(Attempt(a[0], AttemptState(a[1]), *a[2:]) for a in row[10])
+    row[13] = None if row[13] is None else row[13].encode()
+    row[17] = None if row[17] is None else _undo(row[17])
+    row[18] = _troubles(row[18])
+    return Step(*row)
+
+
+def is_live(data: bytes) -> bool:
+    """Whether a step's record says that an attempt of it, or of its undo, is open."""
+    return data.startswith(_LIVE)
+
+
+def encode_silences(silences: Silences) -> bytes:
+    return _encode([silences.last_at_ms, silences.gaps]).encode()
+
+
+def decode_silences(data: bytes) -> Silences:
+    last_at_ms, gaps = json.loads(data)
+    return Silences(last_at_ms, [(at, gap) for at, gap in gaps])
+
+
+def _attempt_row(a: Attempt) -> list[Any]:
+    return [
+        a.name,
+        a.state,
+        a.epoch,
+        a.started_offset,
+        a.armed_offset,
+        a.armed_at_ms,
+        a.lease_ms,
+        a.ended_offset,
+        a.ended_at_ms,
+        a.absent,
+    ]
+
+
+def _undo(row: list[Any]) -> Undo:
+    values = dict(zip(_UNDO_NAMES, row, strict=False))
+    values["state"] = UndoState(values["state"])
+    values["started"] = tuple((attempt, offset) for attempt, offset in values["started"])
+    return Undo(**values)
+
+
+def _troubles(rows: list[list[Any]]) -> tuple[Trouble, ...]:
+    return tuple(Trouble(*row) for row in rows)

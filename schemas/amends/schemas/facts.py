@@ -79,6 +79,7 @@ class TimeoutKind(StrEnum):
     DEADLINE = "deadline"
     STEP = "step"  # the lease of an open attempt of a step
     UNDO = "undo"  # the lease of an open attempt of an undo
+    LADDER = "ladder"  # a step is unknown, has settled, and no rung is left to climb
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,89 @@
+"""Diagnosis: what ends a workflow's going forward, and why.
+
+A trigger names the epoch it wants to end and does nothing in another. A failed tool call is not a failed workflow.
+
+| signal                                   | RUNNING   | FINISHING | SUCCEEDED | TURNED and closed |
+|------------------------------------------|-----------|-----------|-----------|-------------------|
+| claim: SUCCEEDED                         | FINISHING |           |           |                   |
+| failure: FAILED, Timeout, agent's request| turn      | turn      | incident  |                   |
+| request: of a person or parent           | turn      | turn      | turn      |                   |
+
+A heartbeat is armed only while RUNNING: who claimed success has said its last word, and the claim is judged by what
+the steps show, not by silence.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from amends.processors.state import Header
+from amends.processors.timers import Silences
+from amends.schemas.commands import Phase
+from amends.schemas.facts import Party, Timeout, TimeoutKind, WorkflowEvent, WorkflowStatus
+
+
+class Signal(StrEnum):
+    CLAIM = "claim"
+    FAILURE = "failure"
+    REQUEST = "request"
+
+
+class Action(StrEnum):
+    NOTHING = "nothing"
+    FINISH = "finish"
+    TURN = "turn"
+    INCIDENT = "incident"
+
+
+TABLE: dict[tuple[Phase, Signal], Action] = {
+    (Phase.RUNNING, Signal.CLAIM): Action.FINISH,
+    (Phase.RUNNING, Signal.FAILURE): Action.TURN,
+    (Phase.RUNNING, Signal.REQUEST): Action.TURN,
+    (Phase.FINISHING, Signal.FAILURE): Action.TURN,
+    (Phase.FINISHING, Signal.REQUEST): Action.TURN,
+    (Phase.SUCCEEDED, Signal.FAILURE): Action.INCIDENT,
+    (Phase.SUCCEEDED, Signal.REQUEST): Action.TURN,
+}
+
+
+def action_for(phase: Phase, signal: Signal) -> Action:
+    return TABLE.get((phase, signal), Action.NOTHING)
+
+
+def signal_of(header: Header, fact: WorkflowEvent) -> tuple[Signal, str] | None:
+    """Return what `fact` says to the workflow as a whole, with the reason in words; None if nothing."""
+    asked = fact.writer in (Party.PERSON, Party.PARENT)
+    if fact.status is WorkflowStatus.ROLLBACK_REQUESTED and asked:
+        who = fact.by or fact.writer.value
+        return Signal.REQUEST, f"undoing was asked for by {who}" + (f": {fact.reason}" if fact.reason else "")
+    if fact.epoch != header.epoch:
+        return None
+    match fact.status:
+        case WorkflowStatus.SUCCEEDED:
+            return Signal.CLAIM, "the agent says that it has finished"
+        case WorkflowStatus.FAILED:
+            error = f": {fact.error.type}: {fact.error.message}" if fact.error is not None else ""
+            return Signal.FAILURE, f"the agent failed{error}" + (f" ({fact.reason})" if fact.reason else "")
+        case WorkflowStatus.ROLLBACK_REQUESTED:
+            return Signal.FAILURE, "the agent asked for undoing" + (f": {fact.reason}" if fact.reason else "")
+        case _:
+            return None
+
+
+def ran_out(header: Header, fact: Timeout, silences: Silences, at_ms: int) -> str | None:
+    """Return why an accepted Timeout ends the workflow, in words; None if it is early, stale or of another epoch."""
+    if fact.epoch != header.epoch:
+        return None
+    if fact.kind is TimeoutKind.HEARTBEAT:
+        if header.phase is not Phase.RUNNING or fact.armed_offset != header.armed_offset:
+            return None
+        due_ms = silences.heartbeat_due_ms(header.armed_at_ms, header.lease_ms)
+        silent_s = (at_ms - header.armed_at_ms) / 1000
+        return (
+            f"the agent went silent for {silent_s:.1f} s (lease {header.lease_ms / 1000:g} s)"
+            if at_ms >= due_ms
+            else None
+        )
+    if header.deadline_ms is None or at_ms < header.started_at_ms + header.deadline_ms:
+        return None
+    return f"the deadline of {header.deadline_ms / 1000:g} s passed" if fact.kind is TimeoutKind.DEADLINE else None

@@ -1,0 +1,75 @@
+"""The ladder an UNKNOWN step climbs, from `settle_ms` after its last attempt ended.
+
+probe -> re-send with the same key (only of a condemned step) -> undo as it is, if naturally idempotent -> incident.
+
+A step that is PRESENT but whose undo arguments need an output nobody has seen climbs the second rung too.
+An irreversible call is never sent again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from amends.processors.state import NOWHERE, Standing, Step, is_key_remembered, settles_at_ms
+from amends.schemas.contract import Contract, Effect, Idempotency
+
+RESENDS_MAX = 3
+
+
+class Rung(StrEnum):
+    PROBE = "probe"
+    RESEND = "resend"
+    UNDO = "undo"
+    INCIDENT = "incident"
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """The next rung of a step, and when it may be taken."""
+
+    rung: Rung
+    at_ms: int
+
+
+def climb(step: Step, what: Standing, contract: Contract | None, *, condemned: bool, now_ms: int) -> Climb:
+    """Return the rung that `step`, of which `what` is owed, stands on."""
+    settled_ms = settles_at_ms(step, contract)
+    if contract is None:
+        return Climb(Rung.INCIDENT, settled_ms)
+    if what is Standing.UNKNOWN and contract.probe is not None and step.probes < contract.probe.attempts_max:
+        again_ms = _probe_again_ms(step, contract)
+        return Climb(Rung.PROBE, max(settled_ms, again_ms))
+    if condemned and _can_resend(step, contract, now_ms):
+        return Climb(Rung.RESEND, settled_ms)
+    if (
+        condemned
+        and what is Standing.UNKNOWN
+        and step.undo_arguments is not None
+        and contract.undo is not None
+        and contract.undo.idempotency is Idempotency.NATURAL
+        and contract.effect is not Effect.IRREVERSIBLE
+    ):
+        return Climb(Rung.UNDO, settled_ms)
+    return Climb(Rung.INCIDENT, settled_ms)
+
+
+def last_end_offset(step: Step) -> int:
+    """Where the last of the step's attempts ended: the fact that arms the ladder's timer."""
+    return max((attempt.ended_offset for attempt in step.attempts), default=NOWHERE)
+
+
+def _can_resend(step: Step, contract: Contract, now_ms: int) -> bool:
+    if contract.effect is Effect.IRREVERSIBLE or contract.undo is None or step.resends >= RESENDS_MAX:
+        return False
+    call = contract.call
+    return call.idempotency is Idempotency.NATURAL or is_key_remembered(
+        call.idempotency, call.key_ttl_ms, step.first_at_ms, now_ms
+    )
+
+
+def _probe_again_ms(step: Step, contract: Contract) -> int:
+    if step.probes == 0 or contract.probe is None:
+        return 0
+    wait_ms = min(contract.probe.backoff_cap_ms, contract.probe.backoff_ms * 2 ** min(step.probes - 1, 30))
+    return step.probed_at_ms + int(wait_ms)

@@ -1,0 +1,342 @@
+"""What state makes a partition send: commands, the echo, incidents, dead letters. And what was sent already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from amends.processors import story
+from amends.processors.emission import Emission, LedgerRecord
+from amends.processors.plan import Plan, entry, lane_of
+from amends.processors.state import CLOSED_PHASES, Step, Trouble, UndoState
+from amends.processors.terms import Terms
+from amends.processors.workflow import Workflow
+from amends.schemas.codec import Record, encode
+from amends.schemas.commands import (
+    Command,
+    DeadLetter,
+    Incident,
+    IncidentState,
+    Phase,
+    ProbeCommand,
+    ResendCommand,
+    UndoCommand,
+    WorkflowEcho,
+)
+from amends.schemas.envelope import headers_of
+from amends.schemas.facts import Timeout
+from amends.schemas.keys import incident_id, undo_key
+
+
+_Echoed = tuple[Phase, int, int, int]
+
+
+@dataclass(slots=True)
+class Sent:
+    """What was sent of one workflow. In memory only: whatever is lost with it is sent again."""
+
+    echo: _Echoed | None = None
+    incidents: dict[str, tuple[IncidentState, int]] = field(default_factory=dict[str, tuple[IncidentState, int]])
+    commands: dict[tuple[object, ...], int] = field(default_factory=dict[tuple[object, ...], int])  # until when
+    dead: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    proposed: dict[tuple[object, ...], int] = field(default_factory=dict[tuple[object, ...], int])
+    restored: bool = False  # what was sent before is not known for lanes: they are no part of the state
+
+
+@dataclass(slots=True)
+class Outbox:
+    """Collects emissions of one partition."""
+
+    terms: Terms
+    partition: int
+    _emissions: list[Emission] = field(default_factory=list[Emission])
+
+    def add(self, emission: Emission) -> None:
+        self._emissions.append(emission)
+
+    def take(self) -> list[Emission]:
+        taken, self._emissions = self._emissions, []
+        return taken
+
+    def as_sent(self, workflow: Workflow) -> Sent:
+        """Return what a restored workflow has surely sent: all that follows from facts the checkpoint covers."""
+        sent = Sent(echo=_echoed(workflow), restored=True)
+        for step, trouble in _troubles(workflow):
+            incident = self._incident_id(workflow, step, trouble)
+            state = IncidentState.OPEN if trouble.closed_at_ms is None else IncidentState.CLOSED
+            sent.incidents[incident] = (state, trouble.version)
+            if step is not None and trouble.kind == "undo_failed" and step.undo is not None:
+                sent.dead.add((step.step_id, trouble.version))
+        return sent
+
+    def fill(self, workflow: Workflow, sent: Sent, made: Plan, now_ms: int) -> int | None:
+        """Send what state calls for and was not sent; return when to look again, None if only a fact can change it."""
+        self._echo(workflow, sent, now_ms)
+        self._incidents(workflow, sent, now_ms)
+        wake_ms = made.wake_at_ms
+        for command in made.commands:
+            again_ms = self._command(workflow, sent, command, now_ms)
+            wake_ms = again_ms if wake_ms is None else min(wake_ms, again_ms)
+        if workflow.header.phase in CLOSED_PHASES:
+            sent.commands.clear()
+        return wake_ms
+
+    # --- echo -------------------------------------------------------------------------------------------------------
+
+    def _echo(self, workflow: Workflow, sent: Sent, now_ms: int) -> None:
+        header = workflow.header
+        echoed = _echoed(workflow)
+        if header.phase is Phase.NONE or echoed == sent.echo:
+            return
+        sent.echo = echoed
+        echo = WorkflowEcho(
+            workflow_id=header.workflow_id,
+            workflow_offset=header.started_offset,
+            epoch=header.epoch,
+            phase=header.phase,
+            folded_to=header.folded_to,
+            story=story.story(workflow),
+            incidents_open=len(workflow.open_troubles()),
+            agent_id=header.agent_id,
+            started_at_ms=header.started_at_ms,
+            answers_offset=header.asked_offset,
+            timestamp_ms=now_ms,
+        )
+        self._send(self.terms.topics.workflows, echo, header.workflow_id, now_ms, f"echo-{header.folded_to}")
+
+    # --- incidents and dead letters ---------------------------------------------------------------------------------
+
+    def _incident_id(self, workflow: Workflow, step: Step | None, trouble: Trouble) -> str:
+        header = workflow.header
+        return incident_id(
+            header.workflow_id, header.started_offset, trouble.kind, step.step_id if step is not None else ""
+        )
+
+    def _incidents(self, workflow: Workflow, sent: Sent, now_ms: int) -> None:
+        for step, trouble in _troubles(workflow):
+            name = self._incident_id(workflow, step, trouble)
+            state = IncidentState.OPEN if trouble.closed_at_ms is None else IncidentState.CLOSED
+            if sent.incidents.get(name) == (state, trouble.version):
+                continue
+            sent.incidents[name] = (state, trouble.version)
+            self._incident(workflow, step, trouble, name, state, now_ms)
+            if step is not None and trouble.kind == "undo_failed" and state is IncidentState.OPEN:
+                self._dead_letter(workflow, step, trouble, name, sent, now_ms)
+
+    def _incident(
+        self, workflow: Workflow, step: Step | None, trouble: Trouble, name: str, state: IncidentState, now_ms: int
+    ) -> None:
+        header = workflow.header
+        contract = workflow.contract_of(step) if step is not None else None
+        undo = step.undo if step is not None else None
+        incident = Incident(
+            incident_id=name,
+            kind=trouble.kind,
+            state=state,
+            version=undo.version if undo is not None else trouble.version,
+            summary=story.incident_summary(header, step, trouble),
+            detail=story.incident_detail(workflow, step, trouble),
+            workflow_id=header.workflow_id,
+            workflow_offset=header.started_offset,
+            step_id=step.step_id if step is not None else None,
+            tool_name=step.tool_name if step is not None else "",
+            lane=lane_of(contract) if contract is not None else "",
+            agent_id=header.agent_id,
+            partition=self.partition,
+            folded_to=header.folded_to,
+            opened_at_ms=trouble.opened_at_ms,
+            closed_at_ms=trouble.closed_at_ms,
+            closed_by=trouble.closed_by,
+        )
+        self._send(self.terms.topics.incidents, incident, name, now_ms, f"{name}-{trouble.version}-{state}", None)
+
+    def _dead_letter(
+        self, workflow: Workflow, step: Step, trouble: Trouble, name: str, sent: Sent, now_ms: int
+    ) -> None:
+        undo, contract = step.undo, workflow.contract_of(step)
+        if undo is None or undo.state is not UndoState.DEAD or contract is None:
+            return
+        if (step.step_id, trouble.version) in sent.dead:
+            return
+        sent.dead.add((step.step_id, trouble.version))
+        header, lane = workflow.header, lane_of(contract)
+        command = UndoCommand(
+            workflow_id=header.workflow_id,
+            workflow_offset=header.started_offset,
+            epoch=header.epoch,
+            lane=lane,
+            as_of=header.folded_to,
+            entries=(entry(step, contract, now_ms),),
+            timestamp_ms=now_ms,
+        )
+        letter = DeadLetter(
+            workflow_id=header.workflow_id,
+            workflow_offset=header.started_offset,
+            step_id=step.step_id,
+            tool_name=step.tool_name,
+            lane=lane,
+            incident_id=name,
+            reason=trouble.reason,
+            text=story.incident_detail(workflow, step, trouble),
+            generation=undo.generation,
+            attempt=undo.attempt,
+            attempts_spent=undo.spent,
+            key=undo_key(step.step_id, undo.generation),
+            arguments=step.undo_arguments or b"{}",
+            original=encode(command),
+            last_error=undo.last_error,
+            folded_to=header.folded_to,
+            timestamp_ms=now_ms,
+        )
+        topic = self.terms.topics.undo_dead_letters(lane) if lane in self.terms.lanes else ""
+        if not topic:
+            return
+        headers = (
+            *dead_letter_headers(
+                self.terms.topics.undo(lane),
+                self.partition,
+                header.folded_to,
+                self.terms.group,
+                undo.spent,
+                trouble.reason,
+            ),
+            ("amends-workflow-id", header.workflow_id.encode()),
+            ("amends-step-id", step.step_id.encode()),
+            ("amends-tool", step.tool_name.encode()),
+            ("amends-incident-id", name.encode()),
+            ("amends-idempotency-key", letter.key.encode()),
+        )
+        self._send(topic, letter, header.workflow_id, now_ms, f"{name}-{trouble.version}", headers=headers)
+
+    def partition_incident(self, partition: int, record: LedgerRecord, reason: str) -> None:
+        """A record whose workflow nobody can tell: an incident of the partition."""
+        name = incident_id("", record.offset, "unreadable_key", str(partition))
+        incident = Incident(
+            incident_id=name,
+            kind="unreadable",
+            state=IncidentState.OPEN,
+            version=1,
+            summary=f"a record of partition {partition} belongs to nobody",
+            detail=f"The record at offset {record.offset}: {reason}. It is in the dead-letter topic, byte for byte.\n"
+            f"To do: {story.what_to_do('unreadable')}",
+            partition=partition,
+            folded_to=record.offset,
+            opened_at_ms=record.appended_at_ms,
+        )
+        self._send(self.terms.topics.incidents, incident, name, record.appended_at_ms, name, None)
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def _command(self, workflow: Workflow, sent: Sent, command: Command, now_ms: int) -> int:
+        """Send a command unless it is fresh; return when it is to be sent again."""
+        name = command_name(command)
+        until_ms = sent.commands.get(name, 0)
+        if until_ms > now_ms:
+            return until_ms
+        if command.lane not in self.terms.lanes:
+            self._lane_missing(workflow, sent, command.lane, IncidentState.OPEN, now_ms)
+            sent.commands[name] = now_ms + self.terms.lane_again_ms
+            return now_ms + self.terms.lane_again_ms
+        self._lane_found(workflow, sent, command.lane, now_ms)
+        again_ms = now_ms + self.terms.command_repeat_ms
+        if isinstance(command, UndoCommand):
+            for member in command.entries:
+                sent.commands[(member.step_id, member.generation, member.attempt)] = again_ms
+        else:
+            sent.commands[name] = again_ms
+        topic = self.terms.topics.undo(command.lane)
+        self._send(topic, command, command.workflow_id, now_ms, f"{command.as_of}-{now_ms}")
+        return again_ms
+
+    def _lane_missing(self, workflow: Workflow, sent: Sent, lane: str, state: IncidentState, now_ms: int) -> None:
+        header = workflow.header
+        reason = f"there is no undo lane {lane!r}: its undos wait"
+        closed_at_ms = now_ms if state is IncidentState.CLOSED else None
+        trouble = Trouble("lane_missing", 1, reason, header.folded_to, header.turned_at_ms, closed_at_ms)
+        name = incident_id(header.workflow_id, header.started_offset, "lane_missing", lane)
+        if sent.incidents.get(name) != (state, 1):
+            sent.incidents[name] = (state, 1)
+            self._incident(workflow, None, trouble, name, state, now_ms)
+
+    def _lane_found(self, workflow: Workflow, sent: Sent, lane: str, now_ms: int) -> None:
+        """Close the incident of a lane that exists now; after a restore too, where nobody knows if there was one."""
+        header = workflow.header
+        name = incident_id(header.workflow_id, header.started_offset, "lane_missing", lane)
+        if sent.restored or sent.incidents.get(name, (None, 0))[0] is IncidentState.OPEN:
+            sent.restored = False
+            self._lane_missing(workflow, sent, lane, IncidentState.CLOSED, now_ms)
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def timeout(self, timeout: Timeout, now_ms: int) -> Emission:
+        name = f"timeout-{timeout.kind}-{timeout.armed_offset}-{now_ms}"
+        headers = tuple(headers_of(timeout, source=self.terms.source, event_id=name, time_ms=now_ms))
+        key = timeout.workflow_id.encode()
+        return Emission(self.terms.topics.ledger, key, encode(timeout), self.partition, headers)
+
+    def _send(
+        self,
+        topic: str,
+        record: Record,
+        key: str,
+        now_ms: int,
+        event_id: str,
+        partition: int | None = -1,
+        headers: tuple[tuple[str, bytes], ...] = (),
+    ) -> None:
+        cloud = headers_of(record, source=self.terms.source, event_id=event_id, time_ms=now_ms)
+        self._emissions.append(
+            Emission(
+                topic,
+                key.encode(),
+                encode(record),
+                self.partition if partition == -1 else partition,
+                (*cloud, *headers),
+            )
+        )
+
+
+def command_name(command: Command) -> tuple[object, ...]:
+    """Return what a command is about: two of one name are the same command, repeated."""
+    match command:
+        case UndoCommand():
+            first = command.entries[0]
+            return (first.step_id, first.generation, first.attempt)
+        case ProbeCommand():
+            return ("probe", command.step_id, command.number, command.attempts)
+        case ResendCommand():
+            return ("resend", command.step_id, command.number, command.attempts)
+
+
+def dead_letter_headers(
+    topic: str, partition: int, offset: int, group: str, deliveries: int, message: str
+) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers of KIP-1191, whose names every dead-letter tool knows; values are UTF-8 text."""
+    return (
+        ("__dlq.errors.topic", topic.encode()),
+        ("__dlq.errors.partition", str(partition).encode()),
+        ("__dlq.errors.offset", str(offset).encode()),
+        ("__dlq.errors.group", group.encode()),
+        ("__dlq.errors.delivery.count", str(deliveries).encode()),
+        ("__dlq.errors.message", message.encode()),
+    )
+
+
+def dead_record(terms: Terms, partition: int, record: LedgerRecord, reason: str) -> Emission:
+    """Return a record of the ledger that nobody could read or fold, byte for byte, for the dead-letter topic."""
+    headers = (
+        *record.headers,
+        *dead_letter_headers(terms.topics.ledger, partition, record.offset, terms.group, 1, reason),
+        ("amends-original-timestamp", str(record.appended_at_ms).encode()),
+    )
+    return Emission(terms.topics.ledger_dead_letters, record.key, record.value, partition, headers)
+
+
+def _echoed(workflow: Workflow) -> _Echoed:
+    header = workflow.header
+    return (header.phase, header.epoch, header.asked_offset, header.started_offset)
+
+
+def _troubles(workflow: Workflow) -> list[tuple[Step | None, Trouble]]:
+    found: list[tuple[Step | None, Trouble]] = [(None, t) for t in workflow.header.troubles]
+    found.extend((step, t) for step in workflow.troubled_steps() for t in step.troubles)
+    return found

@@ -1,0 +1,221 @@
+"""The plan: what is to be done next for a turned workflow, computed from state and never stored.
+
+Order is LIFO by first offset of STARTED. A step whose undo is open or waits for its backoff, or that is open or unknown
+itself, stops the walk: what was built before it waits. A step that is an incident does not: a failed undo never blocks
+an independent one.
+Undos that are due one behind another in one lane are one command, a run. Probes change nothing in the world and wait
+for nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amends.processors.ladder import Rung, climb
+from amends.processors.state import (
+    CLOSED_UNDO,
+    Standing,
+    Step,
+    Undo,
+    UndoState,
+    has_open_attempt,
+    is_key_remembered,
+    owed,
+    settles_at_ms,
+    standing,
+)
+from amends.processors.workflow import Workflow
+from amends.schemas.commands import Command, Phase, ProbeCommand, ResendCommand, UndoCommand, UndoEntry
+from amends.schemas.contract import Contract, Idempotency, UndoTerms
+from amends.schemas.keys import forward_key, undo_key
+
+RUN_MAX = 32
+
+
+@dataclass(slots=True)
+class Plan:
+    """What can be commanded at `now_ms`, and when the next of it can be."""
+
+    commands: list[Command]
+    wake_at_ms: int | None = None
+
+    def wake(self, at_ms: int) -> None:
+        if self.wake_at_ms is None or at_ms < self.wake_at_ms:
+            self.wake_at_ms = at_ms
+
+
+def plan(workflow: Workflow, now_ms: int) -> Plan:
+    """Return the commands of a workflow as of its `folded_to`."""
+    made = Plan([])
+    header = workflow.header
+    if header.observe or header.phase not in (Phase.TURNED, Phase.FINISHING):
+        return made
+    turned = header.phase is Phase.TURNED
+    for number in sorted(workflow.unsure & workflow.owing if turned else workflow.unsure):
+        _plan_probe(workflow, workflow.steps[number], turned, now_ms, made)
+    if turned:
+        _plan_undos(workflow, now_ms, made)
+    return made
+
+
+def _plan_probe(workflow: Workflow, step: Step, turned: bool, now_ms: int, made: Plan) -> None:
+    contract = workflow.contract_of(step)
+    what = owed(step, contract) if turned else standing(step)
+    if contract is None or contract.probe is None or what is not Standing.UNKNOWN:
+        return
+    next_rung = climb(step, what, contract, condemned=turned, now_ms=now_ms)
+    if next_rung.rung is not Rung.PROBE:
+        return
+    if next_rung.at_ms > now_ms:
+        made.wake(next_rung.at_ms)
+    else:
+        made.commands.append(_probe(workflow, step, contract, now_ms))
+
+
+def _plan_undos(workflow: Workflow, now_ms: int, made: Plan) -> None:
+    run: list[tuple[Step, Contract]] = []
+    for _, number in reversed(workflow.order):
+        if number not in workflow.owing:
+            continue
+        step = workflow.steps[number]
+        if step.undo is not None and step.undo.state is UndoState.DEAD:
+            continue
+        contract = workflow.contract_of(step)
+        if contract is None or not _joins(workflow, step, contract, run, now_ms, made):
+            break
+    if run:
+        made.commands.append(_run(workflow, run, now_ms))
+
+
+def _joins(
+    workflow: Workflow, step: Step, contract: Contract, run: list[tuple[Step, Contract]], now_ms: int, made: Plan
+) -> bool:
+    """Add a step to the run if its undo is due now; False stops the walk."""
+    undo, terms = step.undo, contract.undo
+    if has_open_attempt(step):
+        return False
+    if undo is None or undo.state in CLOSED_UNDO:
+        if not run:
+            _plan_resend(workflow, step, contract, now_ms, made)
+        return False
+    if undo.state is not UndoState.DUE or terms is None or step.undo_arguments is None:
+        return False
+    due_ms = max(undo.not_before_ms, settles_at_ms(step, contract))
+    if due_ms > now_ms:
+        made.wake(due_ms)
+        return False
+    if run and (run[0][1].undo or terms).lane != terms.lane:
+        return False
+    run.append((step, contract))
+    return len(run) < RUN_MAX
+
+
+def _plan_resend(workflow: Workflow, step: Step, contract: Contract, now_ms: int, made: Plan) -> None:
+    what = owed(step, contract)
+    next_rung = climb(step, what, contract, condemned=True, now_ms=now_ms)
+    if next_rung.rung is not Rung.RESEND:
+        return
+    if next_rung.at_ms > now_ms:
+        made.wake(next_rung.at_ms)
+    else:
+        made.commands.append(_resend(workflow, step, contract, now_ms))
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def _run(workflow: Workflow, run: list[tuple[Step, Contract]], now_ms: int) -> UndoCommand:
+    header = workflow.header
+    entries = tuple(entry(step, contract, now_ms) for step, contract in run)
+    safe = all(e.idempotency is not Idempotency.NEITHER for e in entries)
+    return UndoCommand(
+        workflow_id=header.workflow_id,
+        workflow_offset=header.started_offset,
+        epoch=header.epoch,
+        lane=lane_of(run[0][1]),
+        as_of=header.folded_to,
+        entries=entries,
+        at_once=safe and len(entries) > 1,
+        timestamp_ms=now_ms,
+        traceparent=header.traceparent,
+    )
+
+
+def entry(step: Step, contract: Contract, now_ms: int) -> UndoEntry:
+    """Return one undo of a command, for the attempt that is granted."""
+    undo = step.undo or Undo()
+    terms = contract.undo or UndoTerms(handler=step.tool_name, lane="default")
+    idempotency = terms.idempotency
+    first_used_ms = undo.first_opened_at_ms or now_ms
+    if idempotency is Idempotency.KEY and not is_key_remembered(idempotency, terms.key_ttl_ms, first_used_ms, now_ms):
+        idempotency = Idempotency.NEITHER
+    return UndoEntry(
+        step_id=step.step_id,
+        tool_name=step.tool_name,
+        tool_version=step.tool_version,
+        handler=terms.handler,
+        kind=terms.kind,
+        generation=undo.generation,
+        attempt=undo.attempt,
+        key=undo_key(step.step_id, undo.generation),
+        arguments=step.undo_arguments or b"{}",
+        lease_ms=terms.lease_ms,
+        settle_ms=terms.settle_ms,
+        idempotency=idempotency,
+        verify=contract.verify.handler if contract.verify is not None else None,
+        verify_first=undo.doubt and contract.verify is not None,
+        started_offset=step.first_offset,
+        outcome_offset=step.outcome_offset,
+    )
+
+
+def _probe(workflow: Workflow, step: Step, contract: Contract, now_ms: int) -> ProbeCommand:
+    assert contract.probe is not None
+    header = workflow.header
+    return ProbeCommand(
+        workflow_id=header.workflow_id,
+        workflow_offset=header.started_offset,
+        epoch=header.epoch,
+        lane=lane_of(contract),
+        as_of=header.folded_to,
+        step_id=step.step_id,
+        tool_name=step.tool_name,
+        tool_version=step.tool_version,
+        handler=contract.probe.handler,
+        kind=contract.probe.kind,
+        number=step.probes,
+        attempts=tuple(a.name for a in step.attempts),
+        lease_ms=contract.probe.lease_ms,
+        key=forward_key(step.step_id),
+        started_offset=step.first_offset,
+        timestamp_ms=now_ms,
+        traceparent=header.traceparent,
+    )
+
+
+def _resend(workflow: Workflow, step: Step, contract: Contract, now_ms: int) -> ResendCommand:
+    header = workflow.header
+    return ResendCommand(
+        workflow_id=header.workflow_id,
+        workflow_offset=header.started_offset,
+        epoch=header.epoch,
+        lane=lane_of(contract),
+        as_of=header.folded_to,
+        step_id=step.step_id,
+        tool_name=step.tool_name,
+        tool_version=step.tool_version,
+        number=step.resends,
+        attempts=tuple(a.name for a in step.attempts),
+        key=forward_key(step.step_id),
+        lease_ms=contract.call.lease_ms,
+        settle_ms=contract.call.settle_ms,
+        idempotency=contract.call.idempotency,
+        started_offset=step.first_offset,
+        timestamp_ms=now_ms,
+        traceparent=header.traceparent,
+    )
+
+
+def lane_of(contract: Contract) -> str:
+    """Return the lane with the credentials for this tool; its name up to the first dot where none is declared."""
+    return contract.undo.lane if contract.undo is not None else contract.tool_name.partition(".")[0]

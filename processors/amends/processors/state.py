@@ -1,0 +1,233 @@
+"""The state of a workflow, as the fold keeps it: a header, and a record per step.
+
+Rules
+- A record is never changed, only replaced; a fact replaces the header and at most one step.
+- Nothing derived is stored beside what it derives from: `standing` of a step is computed from its attempts, what is
+  owed from standing and undo.
+- Offsets are places on the workflow's ledger partition. Times are the broker's append times in ms. Payloads stay on
+  the ledger; the state keeps where they stand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from amends.schemas.commands import Phase
+from amends.schemas.contract import Contract, Effect, Idempotency
+
+NOWHERE = -1
+"""An offset that is not known."""
+
+
+class AttemptState(StrEnum):
+    OPEN = "open"
+    UNKNOWN = "unknown"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"  # known to have had no effect
+    NOT_EXECUTED = "not_executed"
+
+
+class Standing(StrEnum):
+    """What is known of a step: the join of its attempts and the evidence."""
+
+    PRESENT = "present"
+    OPEN = "open"
+    UNKNOWN = "unknown"
+    ABSENT = "absent"
+
+
+class UndoState(StrEnum):
+    DUE = "due"  # attempt n is granted
+    OPEN = "open"  # attempt n is STARTED
+    DEAD = "dead"  # given up on: a person decides
+    UNDONE = "undone"
+    NOTHING = "nothing"  # there was nothing to undo
+    LOSS = "loss"  # accepted by a person
+
+
+CLOSED_UNDO = frozenset({UndoState.UNDONE, UndoState.NOTHING, UndoState.LOSS})
+TURNED_PHASES = frozenset({Phase.TURNED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS})
+CLOSED_PHASES = frozenset({Phase.SUCCEEDED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS})
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One send of a step."""
+
+    name: str
+    state: AttemptState
+    epoch: int
+    started_offset: int = NOWHERE  # NOWHERE: its outcome came first
+    armed_offset: int = NOWHERE  # the fact that armed its lease
+    armed_at_ms: int = 0
+    lease_ms: int = 0
+    ended_offset: int = NOWHERE  # where it first ended, UNKNOWN included
+    ended_at_ms: int = 0
+    absent: bool = False  # evidence says that it did not happen
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """The undo of one step. Attempts count from 0 within a generation."""
+
+    state: UndoState = UndoState.DUE
+    generation: int = 0
+    floor: int = 0  # the generation in which the last new effect came to light: no older UNDONE closes
+    attempt: int = 0
+    spent: int = 0  # attempts that count against the budget
+    doubt: bool = False  # an attempt of this generation ended UNKNOWN: it may have taken
+    not_before_ms: int = 0
+    started: tuple[tuple[int, int], ...] = ()  # (attempt, offset of its first STARTED), this generation
+    owner: str = ""
+    opened_at_ms: int = 0
+    first_opened_at_ms: int = 0  # when this generation's key was first used
+    first_started_offset: int = NOWHERE  # of the first STARTED since the last new effect
+    lease_ms: int = 0
+    covered_before: int = NOWHERE  # step attempts that ended before this offset are covered by the close
+    version: int = 0  # counts deaths and rulings; a Resolution names it
+    pending: str = ""  # mark_undone or accept_loss, waiting for the end of the open attempt
+    pending_by: str = ""
+    last_error: str = ""
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An incident as the state keeps it."""
+
+    kind: str
+    version: int
+    reason: str
+    opened_offset: int
+    opened_at_ms: int
+    closed_at_ms: int | None = None
+    closed_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One tool call: at most one effect."""
+
+    number: int  # place in the workflow, in the order of first sight
+    step_id: str
+    tool_name: str
+    epoch: int
+    first_offset: int  # of its STARTED (of its first fact, until that is seen): the order of undoing
+    first_at_ms: int = 0
+    tool_version: str = ""
+    call_id: str = ""
+    contract: str = ""  # digest
+    effect: Effect = Effect.UNCLASSIFIED
+    attempts: tuple[Attempt, ...] = ()
+    present: bool = False  # evidence says that it happened
+    outcome_offset: int = NOWHERE  # where its output stands
+    undo_arguments: bytes | None = None
+    probes: int = 0  # answered
+    probed_at_ms: int = 0
+    resends: int = 0  # attempts made by a compensator
+    undo: Undo | None = None
+    troubles: tuple[Trouble, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What is known of a workflow as a whole."""
+
+    workflow_id: str
+    started_offset: int = NOWHERE
+    started_at_ms: int = 0
+    phase: Phase = Phase.NONE
+    epoch: int = 0
+    agent_id: str = ""
+    instance: str = ""
+    lease_ms: int = 0
+    deadline_ms: int | None = None
+    armed_offset: int = NOWHERE  # the fact that armed the heartbeat
+    armed_at_ms: int = 0
+    asked_offset: int = NOWHERE  # the workflow STARTED that the echo answers
+    folded_to: int = NOWHERE
+    steps: int = 0
+    turned_at_ms: int = 0
+    turned_reason: str = ""
+    closed_at_ms: int = 0
+    observe: bool = False  # records and plans, never undoes
+    unread: tuple[int, ...] = ()  # offsets of records of this key that nobody could read
+    traceparent: str | None = None
+    troubles: tuple[Trouble, ...] = ()
+
+
+# --- what follows from a record --------------------------------------------------------------------------------------
+
+
+def standing(step: Step) -> Standing:
+    """The join: any attempt SUCCEEDED or evidence `present`: PRESENT; else any open: OPEN; else any unknown that no
+    `absent` names: UNKNOWN; else ABSENT."""
+    if step.present:
+        return Standing.PRESENT
+    found = Standing.ABSENT
+    for attempt in step.attempts:
+        if attempt.state is AttemptState.SUCCEEDED:
+            return Standing.PRESENT
+        if attempt.state is AttemptState.OPEN:
+            found = Standing.OPEN
+        elif attempt.state is AttemptState.UNKNOWN and not attempt.absent and found is Standing.ABSENT:
+            found = Standing.UNKNOWN
+    return found
+
+
+def is_covered(attempt: Attempt, undo: Undo) -> bool:
+    """Whether a closed undo speaks for this attempt: it had ended before the undo started."""
+    return attempt.ended_offset != NOWHERE and attempt.ended_offset < undo.covered_before
+
+
+def owed(step: Step, contract: Contract | None) -> Standing:
+    """What is still to be undone of a condemned step: its standing, over the attempts that no closed undo covers.
+
+    ABSENT: nothing. A step that was UNDONE at a remote that takes the call's key has had its one effect; whatever
+    lands later under the key is the old answer.
+    """
+    if step.effect is Effect.NONE:
+        return Standing.ABSENT
+    undo = step.undo
+    if undo is None or undo.state not in CLOSED_UNDO:
+        return standing(step)
+    if undo.state is UndoState.UNDONE and contract is not None and contract.call.idempotency is Idempotency.KEY:
+        return Standing.ABSENT
+    found = Standing.ABSENT
+    for attempt in step.attempts:
+        if is_covered(attempt, undo):
+            continue
+        if attempt.state is AttemptState.OPEN:
+            return Standing.OPEN
+        if attempt.state is AttemptState.SUCCEEDED:
+            found = Standing.PRESENT
+        elif attempt.state is AttemptState.UNKNOWN and not attempt.absent and found is Standing.ABSENT:
+            found = Standing.UNKNOWN
+    return found
+
+
+def has_open_attempt(step: Step) -> bool:
+    return any(attempt.state is AttemptState.OPEN for attempt in step.attempts)
+
+
+def settles_at_ms(step: Step, contract: Contract | None) -> int:
+    """When the last ended attempt of unknown effect has settled; 0 if there is none."""
+    settle_ms = contract.call.settle_ms if contract is not None else DEFAULT_SETTLE_MS
+    ended = (a.ended_at_ms for a in step.attempts if a.state is AttemptState.UNKNOWN and not a.absent)
+    last = max(ended, default=None)
+    return 0 if last is None else last + settle_ms
+
+
+DEFAULT_SETTLE_MS = 5_000
+DEFAULT_STEP_LEASE_MS = 60_000
+DEFAULT_WORKFLOW_LEASE_MS = 30_000
+
+
+def is_key_remembered(idempotency: Idempotency, key_ttl_ms: int | None, first_at_ms: int, now_ms: int) -> bool:
+    """Whether a remote that takes a key still knows one first used at `first_at_ms`; after that it is a "neither"."""
+    return idempotency is Idempotency.KEY and (key_ttl_ms is None or now_ms < first_at_ms + key_ttl_ms)
+
+
+def open_trouble(troubles: tuple[Trouble, ...], kind: str) -> Trouble | None:
+    return next((t for t in troubles if t.kind == kind and t.closed_at_ms is None), None)

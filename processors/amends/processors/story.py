@@ -1,0 +1,111 @@
+"""What is told to people and agents, made from the state alone."""
+
+from __future__ import annotations
+
+from amends.processors.state import CLOSED_UNDO, Header, Standing, Step, Trouble, UndoState, owed, standing
+from amends.processors.workflow import Workflow
+from amends.schemas.commands import Phase
+
+LINES_MAX = 40
+
+_TODO: dict[str, str] = {
+    "undo_failed": "look at the remote with the key below; then retry (a new budget), mark undone with evidence, "
+    "or accept the loss",
+    "unknown": "find out at the remote whether the call happened; then mark it present or absent, or accept the loss",
+    "irreversible": "put it right by hand and mark it undone, or accept the loss",
+    "unclassified": "declare its class and undo; put this one right by hand and mark it undone, or accept the loss",
+    "no_undo": "declare an undo for the tool; put this one right by hand and mark it undone, or accept the loss",
+    "arguments_missing": "find the output at the remote, undo by hand and mark it undone, or accept the loss",
+    "contradiction": "look at the remote: two ends of one call were reported, and it counts as having happened",
+    "effect_after_success": "decide whether the call stands: it was made after success was confirmed",
+    "failed_after_success": "ask for undoing if it should be undone: success was claimed before, so nothing was",
+    "unreadable": "redrive the record from the dead-letter topic once it can be read, or rule on it",
+    "stray": "find out who wrote it: it belongs to no known workflow",
+    "poisoned": "report it, a bug of amends; the record is in the dead-letter topic",
+    "lane_missing": "create the topics of this lane and start a compensator for it, or correct the tool's lane",
+}
+
+
+def what_to_do(kind: str) -> str:
+    return _TODO.get(kind, "Look at the workflow and decide.")
+
+
+def story(workflow: Workflow) -> str:
+    """Return what became of the workflow, a line per step, true as of its `folded_to`."""
+    header = workflow.header
+    lines = [_headline(header)]
+    if header.phase in (Phase.RUNNING, Phase.SUCCEEDED):
+        return lines[0]
+    for _, number in reversed(workflow.order[-LINES_MAX:]):
+        step = workflow.steps[number]
+        lines.append(f"- {step.tool_name}: {fate(workflow, step)}")
+    if len(workflow.order) > LINES_MAX:
+        lines.append(f"- and {len(workflow.order) - LINES_MAX} earlier steps")
+    return "\n".join(lines)
+
+
+def _headline(header: Header) -> str:
+    match header.phase:
+        case Phase.NONE:
+            return "no start of this workflow is known"
+        case Phase.RUNNING:
+            return "running"
+        case Phase.FINISHING:
+            return "success was claimed; outcomes are awaited"
+        case Phase.SUCCEEDED:
+            return "succeeded"
+        case Phase.TURNED:
+            return f"being undone: {header.turned_reason}"
+        case Phase.COMPENSATED:
+            return f"undone: {header.turned_reason}"
+        case Phase.CLOSED_WITH_LOSS:
+            kept = "only looked on, nothing was undone" if header.observe else "closed with a loss that was accepted"
+            return f"{kept}: {header.turned_reason}"
+
+
+def fate(workflow: Workflow, step: Step) -> str:
+    """Return in a few words what became of a step."""
+    what = owed(step, workflow.contract_of(step)) if workflow.is_turned else standing(step)
+    undo = step.undo
+    if what is Standing.ABSENT and (undo is None or undo.state not in CLOSED_UNDO):
+        return "did not happen"
+    if undo is None:
+        return {
+            Standing.PRESENT: "happened, waits to be undone" if workflow.is_turned else "happened",
+            Standing.OPEN: "still open",
+            Standing.UNKNOWN: "may have happened: being found out",
+            Standing.ABSENT: "did not happen",
+        }[what]
+    if undo.state in CLOSED_UNDO and what is not Standing.ABSENT:
+        return "was undone, then an effect came to light: undone again"
+    return {
+        UndoState.DUE: "waits to be undone"
+        if undo.attempt == 0
+        else f"waits for attempt {undo.attempt + 1} of its undo",
+        UndoState.OPEN: "is being undone",
+        UndoState.DEAD: "NOT undone: a person must decide",
+        UndoState.UNDONE: "undone",
+        UndoState.NOTHING: "there was nothing to undo",
+        UndoState.LOSS: "not undone: the loss was accepted",
+    }[undo.state]
+
+
+def incident_summary(header: Header, step: Step | None, trouble: Trouble) -> str:
+    subject = step.tool_name if step is not None else "workflow"
+    return f"{subject} of {header.workflow_id}: {trouble.kind.replace('_', ' ')}"
+
+
+def incident_detail(workflow: Workflow, step: Step | None, trouble: Trouble) -> str:
+    """Return what a person needs in five minutes: what happened, what was undone, what is open, what to do."""
+    header = workflow.header
+    parts = [f"Why: {trouble.reason}."]
+    if step is not None:
+        parts.append(f"Step {step.step_id} ({step.tool_name}, first seen at offset {step.first_offset}).")
+        if step.undo is not None and step.undo.last_error:
+            parts.append(f"Attempts spent on its undo: {step.undo.spent}; the last said: {step.undo.last_error}.")
+    if header.phase is not Phase.NONE:
+        parts.append(
+            f"Agent {header.agent_id or '(unnamed)'}, ledger offset {header.started_offset}.\n{story(workflow)}"
+        )
+    parts.append(f"To do: {what_to_do(trouble.kind)}")
+    return "\n".join(parts)

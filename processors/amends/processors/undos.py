@@ -1,0 +1,245 @@
+"""Facts of an undo: the table, the grant of the next attempt, people's rulings.
+
+| undo   | STARTED(n) | UNDONE, NOTHING | FAILED retryable | FAILED for good | UNKNOWN, Timeout | RELEASED, DEFERRED |
+|--------|------------|-----------------|------------------|-----------------|------------------|--------------------|
+| DUE n  | OPEN n     | closed          | DUE n+1          | DEAD            | as OPEN          | DUE n+1            |
+| OPEN n |            | closed          | DUE n+1 or DEAD  | DEAD            | DUE n+1 or DEAD  | DUE n+1            |
+| DEAD   |            | closed          |                  |                 |                  |                    |
+| closed |            | beats a loss    |                  |                 |                  |                    |
+
+FAILED retryable is DEAD once the budget is spent; UNKNOWN too, and at once at a remote that can neither be asked nor
+told twice.
+
+Rules
+- Attempt n + 1 is granted only when the ledger shows how n ended. Of older attempts only UNDONE closes, and none of a
+  generation before the last new effect.
+- An end other than UNDONE counts only from the owner of the attempt, the one whose STARTED stands first: anybody else
+  has lost the read back and knows nothing.
+- RELEASED and DEFERRED did nothing and spend nothing. UNKNOWN may have taken: the next attempt asks first (`doubt`).
+- Only a person leaves DEAD. While an attempt is open a ruling waits for its end and yields to UNDONE.
+- The generation rises here alone: by `retry` when nothing of the old one is in doubt, when the remote refused the key
+  for good, or when a new effect came to light.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from amends.processors.attempts import with_trouble, without_trouble
+from amends.processors.state import CLOSED_UNDO, NOWHERE, Step, Undo, UndoState, is_key_remembered
+from amends.schemas.contract import Contract, Idempotency, UndoTerms
+from amends.schemas.facts import Decision, Resolution, UndoEvent, UndoStatus
+
+_STARTED_KEPT_MAX = 32
+
+
+def fold_undo_event(step: Step, fact: UndoEvent, contract: Contract | None, offset: int, at_ms: int) -> Step:
+    """Return the step after `fact`; the same object where it changes nothing."""
+    undo = step.undo or Undo()
+    if fact.status is UndoStatus.STARTED:
+        return _started(step, undo, fact, offset, at_ms)
+    if fact.status in (UndoStatus.UNDONE, UndoStatus.NOTHING_TO_UNDO):
+        return _closed(step, undo, fact, at_ms)
+    if fact.generation != undo.generation or fact.attempt != undo.attempt:
+        return step
+    if undo.state not in (UndoState.DUE, UndoState.OPEN):
+        return step
+    if undo.state is UndoState.OPEN and fact.owner != undo.owner:
+        return step
+    match fact.status:
+        case UndoStatus.RELEASED | UndoStatus.DEFERRED:
+            wait_ms = _backoff_ms(contract, 1) if fact.status is UndoStatus.DEFERRED else 0
+            return _after_end(step, _granted(undo, at_ms + wait_ms), offset, at_ms)
+        case UndoStatus.FAILED:
+            return _failed(step, undo, fact, contract, offset, at_ms)
+        case UndoStatus.UNKNOWN:
+            return _unknown(step, undo, contract, offset, at_ms, _words(fact))
+
+
+def undo_timed_out(
+    step: Step, generation: int, attempt: int, contract: Contract | None, offset: int, at_ms: int
+) -> Step:
+    """Return the step after the lease of its open undo attempt ran out: the attempt is UNKNOWN."""
+    undo = step.undo
+    if undo is None or undo.state is not UndoState.OPEN or (undo.generation, undo.attempt) != (generation, attempt):
+        return step
+    return _unknown(step, undo, contract, offset, at_ms, "its lease ran out: the compensator may have died in the call")
+
+
+def with_undo_due(step: Step, at_ms: int) -> Step:
+    """Return the step with an undo that is owed: a first one, or the next generation after a new effect."""
+    undo = step.undo
+    if undo is None:
+        return replace(step, undo=Undo(not_before_ms=at_ms))
+    if undo.state not in CLOSED_UNDO:
+        return step
+    generation = undo.generation + 1
+    return replace(
+        step,
+        undo=Undo(generation=generation, floor=generation, version=undo.version + 1, not_before_ms=at_ms),
+    )
+
+
+def with_undo_dead(step: Step, kind: str, reason: str, offset: int, at_ms: int) -> Step:
+    """Return the step with an undo that no machine may do: an incident from the start."""
+    undo = step.undo or Undo()
+    dead = replace(undo, state=UndoState.DEAD, version=undo.version + 1, last_error=reason)
+    return with_trouble(replace(step, undo=dead), kind, reason, offset, at_ms)
+
+
+def fold_ruling(step: Step, fact: Resolution, contract: Contract | None, offset: int, at_ms: int) -> Step:
+    """Return the step after a person's ruling on its undo. One taken on another version does nothing."""
+    undo = step.undo
+    if undo is None or (fact.version is not None and fact.version != undo.version):
+        return step
+    if fact.decision is Decision.RETRY:
+        return _retried(step, undo, fact, contract, at_ms) if undo.state is UndoState.DEAD else step
+    if fact.decision not in (Decision.MARK_UNDONE, Decision.ACCEPT_LOSS) or undo.state in CLOSED_UNDO:
+        return step
+    if undo.state is UndoState.OPEN:
+        return replace(step, undo=replace(undo, pending=fact.decision.value, pending_by=fact.by))
+    return _ruled(step, replace(undo, pending=fact.decision.value, pending_by=fact.by), offset, at_ms)
+
+
+def can_be_tried_again(terms: UndoTerms, contract: Contract, first_at_ms: int, now_ms: int) -> bool:
+    """Whether an undo whose last attempt may have taken can be attempted again at all."""
+    return (
+        terms.idempotency is Idempotency.NATURAL
+        or is_key_remembered(terms.idempotency, terms.key_ttl_ms, first_at_ms, now_ms)
+        or contract.verify is not None
+    )
+
+
+# --- the cells of the table -----------------------------------------------------------------------------------------
+
+
+def _started(step: Step, undo: Undo, fact: UndoEvent, offset: int, at_ms: int) -> Step:
+    if fact.generation != undo.generation:
+        return step
+    if all(attempt != fact.attempt for attempt, _ in undo.started):
+        undo = replace(undo, started=(*undo.started, (fact.attempt, offset))[-_STARTED_KEPT_MAX:])
+    if undo.first_opened_at_ms == 0:
+        undo = replace(undo, first_opened_at_ms=at_ms)
+    if undo.first_started_offset == NOWHERE:
+        undo = replace(undo, first_started_offset=offset)
+    if undo.state is UndoState.DUE and fact.attempt == undo.attempt:
+        lease_ms = fact.lease_ms or UndoTerms(handler="", lane="").lease_ms
+        undo = replace(undo, state=UndoState.OPEN, owner=fact.owner, opened_at_ms=at_ms, lease_ms=lease_ms)
+    return replace(step, undo=undo)
+
+
+def _closed(step: Step, undo: Undo, fact: UndoEvent, at_ms: int) -> Step:
+    if fact.generation < undo.floor or fact.generation > undo.generation:
+        return step
+    current = (fact.generation, fact.attempt) == (undo.generation, undo.attempt)
+    undone = fact.status is UndoStatus.UNDONE
+    if undo.state in CLOSED_UNDO and not (undone and undo.state is UndoState.LOSS):
+        return step
+    if not undone and not current:  # an older "nothing to undo" speaks of an older world
+        return step
+    since = dict(undo.started).get(fact.attempt, NOWHERE) if fact.generation == undo.generation else NOWHERE
+    if since == NOWHERE:
+        since = undo.first_started_offset
+    closed = replace(
+        undo,
+        state=UndoState.UNDONE if undone else UndoState.NOTHING,
+        covered_before=since,
+        evidence=fact.evidence,
+        pending="",
+        version=undo.version + (1 if undo.state is UndoState.DEAD else 0),
+    )
+    return _without_troubles(replace(step, undo=closed), at_ms, "the undo took")
+
+
+def _failed(step: Step, undo: Undo, fact: UndoEvent, contract: Contract | None, offset: int, at_ms: int) -> Step:
+    undo = replace(undo, spent=undo.spent + 1, last_error=_words(fact))
+    if not fact.retryable:
+        return _dead(step, undo, f"refused for good: {_words(fact)}", offset, at_ms)
+    if undo.spent >= _attempts_max(contract):
+        return _dead(step, undo, f"budget of {undo.spent} attempts spent; the last: {_words(fact)}", offset, at_ms)
+    granted = _granted(undo, at_ms + _backoff_ms(contract, undo.spent))
+    if fact.key_refused and not undo.doubt:
+        granted = replace(granted, generation=undo.generation + 1, attempt=0, started=(), first_opened_at_ms=0)
+    return _after_end(step, granted, offset, at_ms)
+
+
+def _unknown(step: Step, undo: Undo, contract: Contract | None, offset: int, at_ms: int, words: str) -> Step:
+    undo = replace(undo, spent=undo.spent + 1, doubt=True, last_error=words)
+    terms = contract.undo if contract is not None else None
+    if (
+        contract is None
+        or terms is None
+        or not can_be_tried_again(terms, contract, undo.first_opened_at_ms or at_ms, at_ms)
+    ):
+        reason = "it may have taken, and the remote can neither be asked nor told twice"
+        return _dead(step, undo, f"{reason} ({words})", offset, at_ms)
+    if undo.spent >= _attempts_max(contract):
+        return _dead(
+            step, undo, f"budget of {undo.spent} attempts spent; the last may have taken: {words}", offset, at_ms
+        )
+    wait_ms = max(terms.settle_ms, _backoff_ms(contract, undo.spent))
+    return _after_end(step, _granted(undo, at_ms + wait_ms), offset, at_ms)
+
+
+def _dead(step: Step, undo: Undo, reason: str, offset: int, at_ms: int) -> Step:
+    if undo.pending:
+        return _ruled(step, undo, offset, at_ms)
+    dead = replace(undo, state=UndoState.DEAD, version=undo.version + 1, owner="")
+    return with_trouble(replace(step, undo=dead), "undo_failed", reason, offset, at_ms)
+
+
+def _after_end(step: Step, undo: Undo, offset: int, at_ms: int) -> Step:
+    """An attempt ended without closing: a ruling that waited for it applies now."""
+    return _ruled(step, undo, offset, at_ms) if undo.pending else replace(step, undo=undo)
+
+
+def _ruled(step: Step, undo: Undo, offset: int, at_ms: int) -> Step:
+    state = UndoState.UNDONE if undo.pending == Decision.MARK_UNDONE.value else UndoState.LOSS
+    by = undo.pending_by
+    closed = replace(
+        undo, state=state, covered_before=offset, version=undo.version + 1, evidence=f"ruled by {by}", pending=""
+    )
+    return _without_troubles(replace(step, undo=closed), at_ms, by)
+
+
+def _retried(step: Step, undo: Undo, fact: Resolution, contract: Contract | None, at_ms: int) -> Step:
+    fresh = not undo.doubt and bool(undo.started)
+    granted = replace(
+        undo,
+        state=UndoState.DUE,
+        generation=undo.generation + 1 if fresh else undo.generation,
+        attempt=0 if fresh else undo.attempt + 1,
+        started=() if fresh else undo.started,
+        first_opened_at_ms=0 if fresh else undo.first_opened_at_ms,
+        spent=0,
+        version=undo.version + 1,
+        not_before_ms=at_ms,
+        owner="",
+    )
+    return _without_troubles(replace(step, undo=granted), at_ms, fact.by)
+
+
+def _granted(undo: Undo, not_before_ms: int) -> Undo:
+    return replace(undo, state=UndoState.DUE, attempt=undo.attempt + 1, not_before_ms=not_before_ms, owner="")
+
+
+def _without_troubles(step: Step, at_ms: int, by: str) -> Step:
+    for trouble in step.troubles:
+        if trouble.kind != "contradiction":
+            step = without_trouble(step, trouble.kind, at_ms, by)
+    return step
+
+
+def _attempts_max(contract: Contract | None) -> int:
+    return contract.undo.attempts_max if contract is not None and contract.undo is not None else 1
+
+
+def _backoff_ms(contract: Contract | None, spent: int) -> int:
+    """Exponential, from the contract: backoff, twice that, …, at most the cap."""
+    if contract is None or contract.undo is None:
+        return 0
+    return int(min(contract.undo.backoff_cap_ms, contract.undo.backoff_ms * 2 ** min(spent - 1, 30)))
+
+
+def _words(fact: UndoEvent) -> str:
+    return f"{fact.error.type}: {fact.error.message}" if fact.error is not None else fact.evidence or fact.status.value

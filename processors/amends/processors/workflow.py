@@ -1,0 +1,130 @@
+"""The aggregate that the fold works on: one workflow's header and steps, and the indexes that keep a fact cheap.
+
+Replacing a step costs the same whether the workflow has three steps or two thousand: what is open, unsure or owed is
+kept by step number and brought up to date for the one step that changed.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from amends.processors.state import (
+    TURNED_PHASES,
+    Header,
+    Standing,
+    Step,
+    Trouble,
+    UndoState,
+    has_open_attempt,
+    open_trouble,
+    owed,
+    standing,
+)
+from amends.schemas.contract import Contract
+
+
+class Contracts(Protocol):
+    """Contracts by digest, kept once per partition."""
+
+    def get(self, digest: str, /) -> Contract | None: ...
+
+
+@dataclass(slots=True)
+class Workflow:
+    """Header and steps. `changed` names what a changelog has to take: None is the header, a number a step."""
+
+    header: Header
+    contracts: Contracts
+    steps: list[Step] = field(default_factory=list[Step])
+    by_id: dict[str, int] = field(default_factory=dict[str, int])
+    live: set[int] = field(default_factory=set[int])  # steps with an open attempt
+    unsure: set[int] = field(default_factory=set[int])  # steps that are OPEN or UNKNOWN
+    owing: set[int] = field(default_factory=set[int])  # steps of which something is owed; kept once turned
+    undoing: set[int] = field(default_factory=set[int])  # steps whose undo is OPEN
+    troubled: set[int] = field(default_factory=set[int])  # steps that are or were an incident
+    order: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # (first offset, number), ascending
+    changed: set[int | None] = field(default_factory=set[int | None])
+
+    @property
+    def is_turned(self) -> bool:
+        return self.header.phase in TURNED_PHASES
+
+    def contract_of(self, step: Step) -> Contract | None:
+        return self.contracts.get(step.contract) if step.contract else None
+
+    def find(self, step_id: str) -> Step | None:
+        number = self.by_id.get(step_id)
+        return None if number is None else self.steps[number]
+
+    def put_header(self, header: Header) -> None:
+        if header != self.header:
+            self.header = header
+            self.changed.add(None)
+
+    def put(self, step: Step) -> None:
+        """Replace the step of this number, or add it as the last."""
+        if step.number == len(self.steps):
+            self.steps.append(step)
+            self.by_id[step.step_id] = step.number
+            insort(self.order, (step.first_offset, step.number))
+            self.put_header(replace(self.header, steps=len(self.steps)))
+        else:
+            before = self.steps[step.number]
+            if before is step:
+                return
+            if before.first_offset != step.first_offset:
+                self.order.remove((before.first_offset, step.number))
+                insort(self.order, (step.first_offset, step.number))
+            self.steps[step.number] = step
+        self.changed.add(step.number)
+        self.index(step)
+
+    def index(self, step: Step) -> None:
+        """Bring the sets up to date for one step."""
+        _mark(self.live, step.number, has_open_attempt(step))
+        _mark(self.unsure, step.number, standing(step) in (Standing.OPEN, Standing.UNKNOWN))
+        _mark(self.undoing, step.number, step.undo is not None and step.undo.state is UndoState.OPEN)
+        _mark(self.troubled, step.number, bool(step.troubles))
+        if self.is_turned:
+            _mark(self.owing, step.number, owed(step, self.contract_of(step)) is not Standing.ABSENT)
+
+    def reindex(self) -> None:
+        """Rebuild every index, after a restore or a turn."""
+        self.by_id = {step.step_id: step.number for step in self.steps}
+        self.order = sorted((step.first_offset, step.number) for step in self.steps)
+        for step in self.steps:
+            self.index(step)
+
+    def open_troubles(self) -> list[tuple[Step | None, Trouble]]:
+        """Every open incident, those of the workflow itself first."""
+        found: list[tuple[Step | None, Trouble]] = [(None, t) for t in self.header.troubles if t.closed_at_ms is None]
+        found.extend((s, t) for s in self.troubled_steps() for t in s.troubles if t.closed_at_ms is None)
+        return found
+
+    def troubled_steps(self) -> list[Step]:
+        """Return the steps that are or were an incident, in the order of first sight."""
+        return [self.steps[number] for number in sorted(self.troubled)]
+
+    def with_trouble(self, kind: str, reason: str, offset: int, at_ms: int) -> None:
+        """Open an incident of the workflow itself, unless one of this kind is open."""
+        if open_trouble(self.header.troubles, kind) is not None:
+            return
+        version = 1 + max((t.version for t in self.header.troubles if t.kind == kind), default=0)
+        kept = tuple(t for t in self.header.troubles if t.kind != kind)
+        self.put_header(replace(self.header, troubles=(*kept, Trouble(kind, version, reason, offset, at_ms))))
+
+    def without_trouble(self, kind: str, at_ms: int, by: str) -> None:
+        troubles = tuple(
+            replace(t, closed_at_ms=at_ms, closed_by=by) if t.kind == kind and t.closed_at_ms is None else t
+            for t in self.header.troubles
+        )
+        self.put_header(replace(self.header, troubles=troubles))
+
+
+def _mark(numbers: set[int], number: int, member: bool) -> None:
+    if member:
+        numbers.add(number)
+    else:
+        numbers.discard(number)
