@@ -179,7 +179,8 @@ def embedded_broker_binary() -> str | None:
 def _start_first(plan: _Plan, data_dir: Path | None) -> KafkaServer:
     for start in range(1, STARTS_MAX + 1):
         # Somebody may take the port between our look and the broker's bind: another port, then.
-        folder = make_folder("kafka") if data_dir is None else data_dir
+        folder = make_folder("kafka") if data_dir is None else data_dir.absolute()
+        folder.mkdir(parents=True, exist_ok=True)
         server = KafkaServer(
             f"127.0.0.1:{free_port()}", plan.kind, plan=plan, folder=folder, data_is_kept=data_dir is not None
         )
@@ -212,10 +213,10 @@ def _embedded_command(binary: str, port: int) -> list[str]:
 def _apache(apache: jars.ApacheKafka, *, quick_start: bool) -> _Plan:
     def command(port: int, folder: Path) -> list[str]:
         data, settings = folder / "data", folder / "server.properties"
-        if not settings.exists():
-            shutil.copytree(apache.formatted, data, dirs_exist_ok=True)
-            text = jars.server_properties(broker_port=port, controller_port=free_port(), data=data)
-            settings.write_text(text, encoding="utf-8")
+        if not data.exists():
+            shutil.copytree(apache.formatted, data)
+        text = jars.server_properties(broker_port=port, controller_port=free_port(), data=data)
+        settings.write_text(text, encoding="utf-8")
         options = ["-Xmx512m", "-Xms128m", "-XX:-UsePerfData", "-Djava.awt.headless=true"]
         if quick_start:
             options.append("-XX:TieredStopAtLevel=1")

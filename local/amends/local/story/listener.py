@@ -1,0 +1,72 @@
+"""Reads all topics of a run from their beginning, in a thread, and hands what it reads to the narrator."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from amends.kafka.consumer import HEAD, PartitionConsumer
+from amends.kafka.records import Record, TopicPartition
+from amends.kafka.settings import KafkaSettings
+from amends.local.story.narrator import Line, Narrator
+from amends.schemas.codec import UnreadableRecord, decode
+
+POLL_MS = 50
+
+Answer = TypeVar("Answer")
+
+
+class Listener:
+    """Owns the narrator: ask it questions through `ask`."""
+
+    def __init__(self, settings: KafkaSettings, on_line: Callable[[Line], None]) -> None:
+        self._settings = settings
+        self._on_line = on_line
+        self._narrator = Narrator()
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
+        self.failure: Exception | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop reading. Can be called twice."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(10)
+
+    def ask(self, question: Callable[[Narrator], Answer]) -> Answer:
+        """Return the answer of the narrator as of now."""
+        with self._lock:
+            return question(self._narrator)
+
+    def _run(self) -> None:
+        try:
+            with PartitionConsumer(self._settings, fetch_wait_ms=20) as consumer:
+                topics = self._settings.topics
+                names = [topics.ledger, topics.workflows, topics.incidents, topics.ledger_dead_letters]
+                names += [topics.undo_dead_letters(lane) for lane in topics.lanes]
+                places = [
+                    TopicPartition(name, number) for name in names for number in range(consumer.partitions_of(name))
+                ]
+                consumer.add(dict.fromkeys(places, HEAD))
+                while not self._stopping.is_set():
+                    for record in consumer.poll_batch(POLL_MS).records:
+                        self._take(record)
+        except Exception as error:
+            self.failure = error
+
+    def _take(self, record: Record) -> None:
+        if record.value is None:
+            return
+        try:
+            decoded = decode(record.value)
+        except UnreadableRecord:
+            return
+        with self._lock:
+            line = self._narrator.see(decoded)
+        if line is not None:
+            self._on_line(line)

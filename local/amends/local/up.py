@@ -1,0 +1,106 @@
+"""`amends up`: everything amends needs, on this machine, for development."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from amends.kafka.settings import KafkaSettings
+from amends.kafka.topics import create_topics, require_topics
+from amends.local.children import make_folder, remove_folder
+from amends.local.errors import ServerUnavailable
+from amends.local.parts import Part, Parts, environment
+from amends.local.servers import servers
+
+app = typer.Typer(help="Broker, registry, processor and compensator on this machine.", add_completion=False)
+
+LOOK_EVERY_S = 0.5
+
+
+@app.callback(invoke_without_command=True)
+def up(
+    modules: Annotated[
+        list[str] | None, typer.Option("--module", "-m", help="Module with your tools; starts a compensator for them.")
+    ] = None,
+    lanes: Annotated[
+        list[str] | None, typer.Option("--lane", help="Undo lane the compensator serves; may be given several times.")
+    ] = None,
+    kafka: Annotated[str | None, typer.Option(help="HOST:PORT of a Kafka to use.")] = None,
+    redis: Annotated[str | None, typer.Option(help="URL of a Redis to use.")] = None,
+    embedded: Annotated[bool, typer.Option("--embedded", help="Use the embedded servers.")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder that keeps Apache Kafka's data from one start to the next.")
+    ] = None,
+) -> None:
+    """Start what is needed, say how to reach it, and run until Ctrl-C. Exits 1 if a part ends by itself."""
+    try:
+        ended = run(modules or [], lanes or ["default"], kafka=kafka, redis=redis, embedded=embedded, data=data)
+    except ServerUnavailable as missing:
+        typer.echo(str(missing), err=True)
+        raise typer.Exit(2) from missing
+    if ended is not None:
+        typer.echo(f"{ended.name} ended with {ended.child.exit_code}:\n{ended.last_words()}", err=True)
+        raise typer.Exit(1)
+
+
+def run(
+    modules: Sequence[str],
+    lanes: Sequence[str],
+    *,
+    kafka: str | None = None,
+    redis: str | None = None,
+    embedded: bool = False,
+    data: Path | None = None,
+) -> Part | None:
+    """Run until SIGINT or SIGTERM (returns None), or until a part ends (returns it). Leaves nothing running."""
+    stopping = threading.Event()
+    _stop_on_signals(stopping)
+    folder = make_folder("up")
+    try:
+        with servers(kafka=kafka, redis=redis, embedded=embedded, data_dir=data) as both:
+            settings = KafkaSettings(
+                bootstrap_servers=both.kafka.bootstrap_servers,
+                lanes=tuple(lanes),
+                replication_factor=1,
+                embedded=both.kafka.embedded,
+            )
+            create_topics(settings)
+            require_topics(settings)
+            parts = Parts(environment(settings, both.redis.url), folder)
+            try:
+                started = [parts.amends("processor", "processor")]
+                if modules:
+                    options = [argument for lane in lanes for argument in ("--lane", lane)]
+                    started.append(parts.amends("compensator", "compensator", *modules, *options))
+                typer.echo(
+                    f"{both}\nRunning: {', '.join(part.name for part in started)}. Logs: {folder}. Ctrl-C ends it."
+                )
+                typer.echo("For your agents and for the other commands:\n")
+                for name, value in environment(settings, both.redis.url).items():
+                    typer.echo(f"  export {name}={value}")
+                return _wait(stopping, parts, started)
+            finally:
+                parts.stop()
+    finally:
+        remove_folder(folder)
+
+
+def _wait(stopping: threading.Event, parts: Parts, started: list[Part]) -> Part | None:
+    while not stopping.wait(LOOK_EVERY_S):
+        for part in parts.dead(started):
+            return part
+    return None
+
+
+def _stop_on_signals(stopping: threading.Event) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, stop)
