@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 
-from amends.processors.records import Emission, LedgerRecord
+from amends.processors.emission import Emission, LedgerRecord
 from amends.schemas.topics import Topics
 
 

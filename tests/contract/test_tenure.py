@@ -6,7 +6,7 @@ import pytest
 from tests.contract.tally import Tally, decode
 
 from amends.processors.engine import LedgerHoleError
-from amends.processors.records import LedgerRecord
+from amends.processors.memory import StoredRecord
 from amends.processors.tenure import Tenure
 from amends.schemas.topics import Topics
 
@@ -15,8 +15,8 @@ def tenure(next_offset: int = 0) -> Tenure:
     return Tenure(0, Tally(0, Topics()), next_offset)
 
 
-def fact(offset: int, key: bytes = b"a") -> LedgerRecord:
-    return LedgerRecord(offset, 1_000 + offset, key, b"fact")
+def fact(offset: int, key: bytes = b"a") -> StoredRecord:
+    return StoredRecord(Topics().ledger, 0, offset, 1_000 + offset, key, b"fact")
 
 
 def test_a_fact_that_was_folded_is_skipped() -> None:

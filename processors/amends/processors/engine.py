@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from amends.processors.records import Emission, LedgerRecord
+from amends.processors.emission import Emission, LedgerRecord
 
 
 class EngineError(Exception):

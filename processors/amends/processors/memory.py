@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from amends.processors.emission import Emission
 from amends.processors.engine import (
     AFTER_CHECKPOINT,
     BEFORE_CHECKPOINT,
@@ -20,7 +21,6 @@ from amends.processors.engine import (
     LedgerHoleError,
     no_faults,
 )
-from amends.processors.records import Emission, LedgerRecord
 from amends.processors.tenure import Cut, Tenure, hole_in_words
 from amends.schemas.keys import partition_for
 from amends.schemas.topics import Topics
@@ -234,8 +234,7 @@ class MemoryEngine:
         if not found:
             held.tenure.saw_time(self._now_ms())
             return False
-        record = found[0]
-        held.tenure.take(LedgerRecord(record.offset, record.appended_at_ms, record.key, record.value, record.headers))
+        held.tenure.take(found[0])
         self._collect(held, timers=False)
         return True
 

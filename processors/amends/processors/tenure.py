@@ -8,10 +8,11 @@ cut that could not be kept joins the next one, so no change of state is lost to 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from amends.processors.emission import Emission, LedgerRecord
 from amends.processors.engine import LedgerHoleError, PartitionFold
-from amends.processors.records import Emission, LedgerRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Tenure:
 
     Args:
         next_offset: the ledger offset that must come next; state up to the one before is in `fold`.
+        drop: keys of an older state that the first checkpoint drops, unless the fold writes them anew.
     """
 
     __slots__ = (
@@ -42,7 +44,7 @@ class Tenure:
         "partition",
     )
 
-    def __init__(self, partition: int, fold: PartitionFold, next_offset: int) -> None:
+    def __init__(self, partition: int, fold: PartitionFold, next_offset: int, *, drop: Iterable[bytes] = ()) -> None:
         self.partition = partition
         self.fold = fold
         self.next_offset = next_offset
@@ -50,7 +52,7 @@ class Tenure:
         self._kept_to = next_offset
         self._emitted = 0
         self._unconfirmed: dict[int, None] = {}  # in the order of emission
-        self._unkept: dict[bytes, bytes | None] = {}
+        self._unkept: dict[bytes, bytes | None] = dict.fromkeys(drop)
         self._cut: Cut | None = None
 
     # --- facts in ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,375 @@
+"""The default engine: a consumer group, plain confirmed writes, and a checkpoint transaction behind them.
+
+One thread folds. A turn of its loop: take what has arrived, fold it, send what the fold emits, look at the timers, cut
+checkpoints, collect those that ended. Emissions are confirmed and checkpoints committed by other threads meanwhile.
+
+What goes wrong, and what happens then:
+
+- a checkpoint is refused, the group goes on without us, an emission can't be confirmed: every partition is dropped at
+  once, nothing more is written, and the process joins again. What was lost is folded again from the last checkpoint;
+- a checkpoint is aborted: what it held joins the next one;
+- facts are missing, topics are wrong, two processes have one instance id: `run` raises, since a person must mend it;
+- the broker is away: the clients try again by themselves, and nothing is decided here;
+- nothing moves though there are facts: the watchdog ends the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from amends.kafka.consumer import GroupConsumer
+from amends.kafka.errors import KafkaFault, OwnershipLost, ReadTimedOut, RecordGone, TopicsWrong, WriteError
+from amends.kafka.publisher import Ack, Publisher
+from amends.kafka.records import Record, TopicPartition
+from amends.kafka.settings import KafkaSettings
+from amends.processors.checkpoints import Keeper
+from amends.processors.emission import Emission
+from amends.processors.engine import CheckpointRefusedError, EngineError, Faults, FoldFactory, no_faults
+from amends.processors.settings import ProcessorSettings
+from amends.processors.takeover import InterruptedTakeoverError, Takeover
+from amends.processors.watchdog import Progress
+
+logger = logging.getLogger(__name__)
+
+IDLE_MS = 100
+"""Longest wait for a record: how late a stop is noticed."""
+WAITING_MS = 5
+"""Longest wait while a checkpoint is on its way."""
+LOOK_AGAIN_MS = 50
+"""Between two looks at due timers of a partition that brought nothing new."""
+LAG_EVERY_MS = 5_000
+REQUEST_MS = 1_000
+LAST_CHECKPOINT_S = 5.0
+STARTS_WITHOUT_CHECKPOINT_MAX = 20
+
+
+class EmissionLostError(Exception):
+    """An emission was not confirmed. The fold thinks it was sent, so it begins again from its checkpoint."""
+
+
+class TransactionalEngine:
+    """Runs one fold per ledger partition that the group gives this process.
+
+    Args:
+        refold: leave the state behind and fold the ledger from its beginning, once for each partition.
+        faults: for tests, see `engine.FAULT_POINTS`.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        settings: ProcessorSettings,
+        fold: FoldFactory,
+        *,
+        refold: bool = False,
+        faults: Faults = no_faults,
+    ) -> None:
+        self._kafka = kafka
+        self._settings = settings
+        self._faults = faults
+        self._to_refold = set(range(kafka.partitions)) if refold else set[int]()
+        self._stopping = threading.Event()
+        self._pool = ThreadPoolExecutor(max_workers=max(4, kafka.partitions), thread_name_prefix="amends-checkpoint")
+        self._publisher = Publisher(
+            kafka, deadline_ms=settings.emission_deadline_ms, queue_max=2 * settings.unconfirmed_max
+        )
+        self._takeover = Takeover(
+            kafka,
+            settings.application_id,
+            fold,
+            # A frozen owner's open transaction must not outlive its session by much, if its successor never comes.
+            max(10_000, settings.session_timeout_ms),
+            self._pool,
+            self._restored,
+        )
+        self._consumer: GroupConsumer | None = None
+        self._keepers: dict[int, Keeper] = {}
+        self._leaving: list[Keeper] = []  # dropped while they committed
+        self._answers: deque[tuple[Keeper, int, Ack | WriteError]] = deque()
+        self._unconfirmed = 0
+        self._lag_at_ms = 0
+        self._kept_at_start = 0
+        self._starts = 0
+        self._seen = _Counts()
+        self._progress = Progress()
+
+    @property
+    def progress(self) -> Progress:
+        """Where the loop last was. Any thread may ask."""
+        return self._progress
+
+    def stop(self) -> None:
+        """Make `run` return after a last checkpoint. Any thread may call it, and a signal handler."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Fold until `stop`. Blocks.
+
+        Raises:
+            EngineError: it can't go on; the message says what to change.
+        """
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self._serve()
+                except InterruptedTakeoverError:
+                    return
+                except (KafkaFault, CheckpointRefusedError, EmissionLostError) as fault:
+                    self._count_fault(fault)
+        finally:
+            self._drop(list(self._keepers))
+            self._publisher.close(0)
+            self._pool.shutdown()
+
+    # --- the loop ---------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        """Be a member of the group until `stop` or until something goes wrong."""
+        self._consumer = consumer = GroupConsumer(
+            self._kafka,
+            group=self._settings.application_id,
+            topics=[self._kafka.topics.ledger],
+            instance_id=self._settings.instance_id,
+            session_ms=self._settings.session_timeout_ms,
+            on_assigned=self._assigned,
+            on_revoked=self._revoked,
+            on_lost=self._lost,
+        )
+        try:
+            while not self._stopping.is_set():
+                self._turn(consumer)
+            self._revoked([keeper.place for keeper in self._keepers.values()])
+        finally:
+            self._drop(list(self._keepers))
+            consumer.close()
+
+    def _turn(self, consumer: GroupConsumer) -> None:
+        batch = consumer.poll_batch(self._wait_ms(_now_ms()), self._settings.facts_max)
+        self._confirm()
+        self._fold(batch.records)
+        now_ms = _now_ms()
+        self._look_at_timers(consumer, now_ms)
+        self._checkpoint(consumer, now_ms)
+        if now_ms >= self._lag_at_ms:
+            self._look_at_lag(consumer, now_ms)
+        self._wait_for_confirmations()
+        self._report()
+
+    def _wait_ms(self, now_ms: int) -> int:
+        wait_ms = IDLE_MS
+        for keeper in self._keepers.values():
+            if keeper.is_waiting:
+                return min(wait_ms, WAITING_MS)
+            due_in_ms = keeper.due_in_ms(now_ms)
+            if due_in_ms is not None:
+                wait_ms = min(wait_ms, due_in_ms)
+            due_at_ms = keeper.tenure.fold.next_due_ms()
+            if due_at_ms is not None:
+                wait_ms = min(wait_ms, max(due_at_ms, keeper.look_again_at_ms, now_ms) - now_ms)
+        return wait_ms
+
+    def _fold(self, records: list[Record]) -> None:
+        touched: dict[int, Keeper] = {}
+        for record in records:
+            keeper = self._keepers.get(record.partition)
+            if keeper is not None and keeper.tenure.take(record):
+                touched[record.partition] = keeper
+                self._seen.folded += 1
+        now_ms = _now_ms()
+        for keeper in touched.values():
+            self._send(keeper, keeper.tenure.emissions(now_ms, timers=False))
+
+    def _look_at_timers(self, consumer: GroupConsumer, now_ms: int) -> None:
+        due = [k for k in self._keepers.values() if k.look_again_at_ms <= now_ms and k.tenure.due(now_ms)]
+        if not due:
+            return
+        # Time that no fact has brought is the broker's to tell: only if the partition ends where we are, at a moment
+        # after we asked, is everything folded that was appended before.
+        try:
+            ends = consumer.observe_ends([keeper.place for keeper in due], REQUEST_MS)
+        except ReadTimedOut as late:
+            logger.warning("timers wait: %s", late)
+            ends = {}
+        for keeper in due:
+            end = ends.get(keeper.place)
+            if end is not None and end.offset == keeper.tenure.next_offset:
+                keeper.tenure.saw_time(end.observed_at_ms)
+            self._send(keeper, keeper.tenure.emissions(now_ms, timers=True))
+            keeper.look_again_at_ms = _now_ms() + LOOK_AGAIN_MS * (1 if ends else 20)
+
+    def _checkpoint(self, consumer: GroupConsumer, now_ms: int) -> None:
+        for keeper in self._keepers.values():
+            self._count_checkpoint(keeper.collect())
+            keeper.advance(now_ms, consumer.group_metadata)
+        if self._leaving:
+            self._leaving = [keeper for keeper in self._leaving if not self._has_left(keeper)]
+
+    def _has_left(self, keeper: Keeper) -> bool:
+        """Return whether the commit of a partition that was dropped has ended, and count how."""
+        try:
+            kept = keeper.collect()
+        except CheckpointRefusedError as refused:
+            logger.warning("a checkpoint of a partition that was lost is refused, as it must be: %s", refused)
+            self._seen.refused += 1
+            return True
+        self._count_checkpoint(kept)
+        return kept is not None
+
+    # --- emissions --------------------------------------------------------------------------------------------------
+
+    def _send(self, keeper: Keeper, emissions: list[tuple[int, Emission]]) -> None:
+        for number, emission in emissions:
+            self._publisher.send(
+                emission.topic,
+                key=emission.key,
+                value=emission.value,
+                partition=emission.partition,
+                headers=emission.headers,
+                on_done=partial(self._answered, keeper, number),
+            )
+        self._unconfirmed += len(emissions)
+        self._seen.emitted += len(emissions)
+
+    def _answered(self, keeper: Keeper, number: int, answer: Ack | WriteError) -> None:
+        self._answers.append((keeper, number, answer))  # in the publisher's thread
+
+    def _confirm(self) -> None:
+        while self._answers:
+            keeper, number, answer = self._answers.popleft()
+            self._unconfirmed -= 1
+            if isinstance(answer, Ack):
+                keeper.tenure.confirm(number)
+            elif self._keepers.get(keeper.place.partition) is keeper:
+                raise EmissionLostError(f"an emission was not confirmed: {answer}") from answer
+
+    def _wait_for_confirmations(self) -> None:
+        while self._unconfirmed > self._settings.unconfirmed_max and not self._stopping.wait(WAITING_MS / 1000):
+            self._confirm()
+            self._report()
+
+    # --- partitions come and go -------------------------------------------------------------------------------------
+
+    def _assigned(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        assert self._consumer is not None
+        partitions = [place.partition for place in places]
+        logger.info("taking over ledger partitions %s", partitions)
+        began_at = time.monotonic()
+        self._report(taking=tuple(partitions))
+        taken = self._takeover.take(self._consumer, partitions, refold=frozenset(self._to_refold))
+        self._to_refold.difference_update(partitions)
+        checkpoint_ms = self._settings.checkpoint_ms
+        for each in taken:
+            self._keepers[each.tenure.partition] = keeper = Keeper(
+                each, self._kafka, self._pool, checkpoint_ms=checkpoint_ms, faults=self._faults
+            )
+            # All that is emitted is a function of state: what the owner before did not get out comes out now.
+            self._send(keeper, keeper.tenure.emissions(_now_ms(), timers=False))
+        self._report()
+        logger.info("took over ledger partitions %s in %.1f s", partitions, time.monotonic() - began_at)
+        return {keeper.place: keeper.tenure.next_offset for keeper in self._keepers.values()}
+
+    def _revoked(self, places: list[TopicPartition]) -> None:
+        """Give partitions up in order: a last checkpoint if that can be had, then nothing more."""
+        keepers = [self._keepers[p.partition] for p in places if p.partition in self._keepers]
+        try:
+            if keepers and self._consumer is not None:
+                self._publisher.flush(int(LAST_CHECKPOINT_S * 1000))
+                self._confirm()
+                for keeper in keepers:
+                    if keeper.tenure.dirty:
+                        self._count_checkpoint(keeper.last(LAST_CHECKPOINT_S, self._consumer.group_metadata))
+        except (CheckpointRefusedError, EmissionLostError, KafkaFault, TimeoutError) as fault:
+            logger.warning("no last checkpoint of partitions %s: %s", [p.partition for p in places], fault)
+        finally:
+            self._drop([p.partition for p in places])
+
+    def _lost(self, places: list[TopicPartition]) -> None:
+        logger.warning("lost ledger partitions %s: another owner may have them", [p.partition for p in places])
+        self._drop([p.partition for p in places])
+
+    def _drop(self, partitions: list[int]) -> None:
+        for partition in partitions:
+            keeper = self._keepers.pop(partition, None)
+            if keeper is not None:
+                keeper.close()
+                if keeper.is_committing:
+                    self._leaving.append(keeper)
+        self._report()
+
+    # --- faults and figures -----------------------------------------------------------------------------------------
+
+    def _count_fault(self, fault: Exception) -> None:
+        """Decide whether to join again after `fault`. Raises EngineError if that would not help."""
+        if isinstance(fault, CheckpointRefusedError):
+            self._seen.refused += 1
+        if isinstance(fault, OwnershipLost) and "group.instance.id" in str(fault):
+            raise EngineError(
+                f"another process has the instance id {self._settings.instance_id!r} too: give each its own ({fault})"
+            ) from fault
+        if isinstance(fault, TopicsWrong | RecordGone):
+            raise EngineError(str(fault)) from fault
+        self._starts = 1 if self._seen.kept > self._kept_at_start else self._starts + 1
+        self._kept_at_start = self._seen.kept
+        if self._starts > STARTS_WITHOUT_CHECKPOINT_MAX:
+            raise EngineError(
+                f"joined {self._starts} times without keeping one checkpoint; the last: {fault}"
+            ) from fault
+        logger.warning("dropped all partitions and join again: %s", fault)
+        self._report()
+        self._stopping.wait(min(5.0, 0.1 * 2**self._starts))
+
+    def _count_checkpoint(self, kept: bool | None) -> None:
+        if kept is not None:
+            self._seen.kept += kept
+            self._seen.aborted += not kept
+
+    def _restored(self, records: int) -> bool:
+        self._seen.restored += records
+        self._report(taking=self._progress.taking)
+        return not self._stopping.is_set()
+
+    def _look_at_lag(self, consumer: GroupConsumer, now_ms: int) -> None:
+        self._lag_at_ms = now_ms + LAG_EVERY_MS
+        try:
+            ends = consumer.observe_ends([keeper.place for keeper in self._keepers.values()], REQUEST_MS)
+        except ReadTimedOut:
+            self._seen.lag = None
+            return
+        behind = [ends[k.place].offset - k.tenure.next_offset for k in self._keepers.values()]
+        self._seen.lag = sum(max(0, facts) for facts in behind)
+
+    def _report(self, taking: tuple[int, ...] = ()) -> None:
+        seen = self._seen
+        seen.turns += 1
+        self._progress = Progress(
+            turns=seen.turns,
+            folded=seen.folded,
+            kept=seen.kept,
+            lag=seen.lag,
+            partitions=tuple(sorted(self._keepers)),
+            taking=taking,
+            restored=seen.restored,
+            unconfirmed=self._unconfirmed,
+            emitted=seen.emitted,
+            refused=seen.refused,
+            aborted=seen.aborted,
+        )
+
+
+class _Counts:
+    """What `Progress` is made from."""
+
+    __slots__ = ("aborted", "emitted", "folded", "kept", "lag", "refused", "restored", "turns")
+
+    def __init__(self) -> None:
+        self.turns = self.folded = self.kept = self.restored = self.emitted = self.refused = self.aborted = 0
+        self.lag: int | None = None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,148 @@
+"""What an engine promises, put to every engine: in memory, and transactions on Apache Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.contract.engine_worlds import MemoryWorld, World
+from tests.contract.tally import Count
+
+from amends.processors.engine import AFTER_CHECKPOINT, BEFORE_CHECKPOINT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEYS = [f"workflow-{number}".encode() for number in range(8)]  # on both partitions
+
+
+@pytest.fixture(params=["memory", pytest.param("transactions", marks=pytest.mark.kafka)])
+def world(request: pytest.FixtureRequest, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
+    made: World
+    if request.param == "memory":
+        made = MemoryWorld()
+    else:
+        from tests.contract.engine_kafka import KafkaWorld
+
+        made = KafkaWorld.create(request.getfixturevalue("kafka").bootstrap_servers, topic_prefix, tmp_path)
+    yield made
+    made.close()
+
+
+class Ledger:
+    """Facts appended, and the state they must lead to."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.facts = 0
+        self.expected: dict[bytes, Count] = {}
+
+    def write(self, facts: int) -> int:
+        """Append facts to all keys in turn; return how many there are now."""
+        for _ in range(facts):
+            key = KEYS[self.facts % len(KEYS)]
+            value = b"fact %d" % self.facts
+            offset = self._world.append(key, value)
+            self.expected[key] = self.expected.get(key, Count()).with_fact(offset, 0, value)
+            self.facts += 1
+        return self.facts
+
+
+def test_every_fact_is_folded_once_and_in_order(world: World) -> None:
+    ledger = Ledger(world)
+    world.start("a")
+    world.await_folded(ledger.write(200))
+    assert world.state() == ledger.expected
+
+
+def test_what_is_emitted_follows_the_ledgers_order(world: World) -> None:
+    ledger = Ledger(world)
+    world.start("a")
+    world.await_folded(ledger.write(200))
+    for key in KEYS:
+        counts = [count.count for emitted, count in world.emitted() if emitted == key]
+        assert counts == sorted(counts)
+        assert counts[-1] == ledger.expected[key].count
+
+
+def test_a_clean_stop_leaves_nothing_to_fold_again(world: World) -> None:
+    ledger = Ledger(world)
+    world.start("a")
+    world.await_folded(ledger.write(50))
+    ledger.write(50)
+    world.stop("a")
+    world.start("b")
+    world.await_folded(ledger.facts)
+    assert world.state() == ledger.expected
+
+
+def test_a_crash_between_emission_and_checkpoint_emits_again_and_skips_nothing(world: World) -> None:
+    ledger = Ledger(world)
+    world.start("a", fault="kill", at=BEFORE_CHECKPOINT)
+    ledger.write(20)
+    world.await_fault("a")
+    emitted_before = world.emitted()
+    assert emitted_before, "all that a checkpoint covers is emitted before it"
+    world.start("b")
+    world.await_session("a")
+    world.await_folded(ledger.write(20))
+    assert world.state() == ledger.expected
+
+
+def test_a_crash_right_after_a_checkpoint_folds_nothing_twice(world: World) -> None:
+    ledger = Ledger(world)
+    world.start("a", fault="kill", at=AFTER_CHECKPOINT)
+    ledger.write(20)
+    world.await_fault("a")
+    world.start("b")
+    world.await_session("a")
+    world.await_folded(ledger.write(20))
+    assert world.state() == ledger.expected
+
+
+def test_two_processes_share_the_partitions_and_a_killed_one_is_taken_over(world: World) -> None:
+    ledger = Ledger(world)
+    world.start("a")
+    world.await_folded(ledger.write(50))
+    world.start("b")
+    world.await_owners("a", "b")
+    world.await_folded(ledger.write(50))
+    ledger.write(50)
+    world.kill("a")
+    ledger.write(50)
+    world.await_session("a")
+    world.await_folded(ledger.facts)
+    assert world.state() == ledger.expected
+
+
+def test_a_frozen_process_that_wakes_after_a_takeover_is_refused(world: World) -> None:
+    ledger = Ledger(world)
+    world.start("a", fault="freeze", at=BEFORE_CHECKPOINT)
+    ledger.write(20)
+    world.await_fault("a")
+    world.start("b")
+    world.await_session("a")
+    world.await_folded(ledger.write(20))
+    world.wake("a")
+    world.await_refused("a")
+    world.await_folded(ledger.write(20))
+    assert world.state() == ledger.expected
+
+
+def test_facts_that_retention_took_unread_stop_the_engine_with_words(world: World) -> None:
+    ledger = Ledger(world)
+    world.start("a")
+    world.await_folded(ledger.write(40))
+    world.stop("a")
+    ledger.write(40)
+    world.forget_ledger(KEYS[0], world.append(KEYS[0], b"last"))
+    world.start("b")
+    assert "must come next" in world.why_it_ended("b")
+
+
+def test_a_timer_rings_on_a_partition_where_nothing_else_happens(world: World) -> None:
+    world.start("a")
+    world.append(KEYS[0], b"arm 300")
+    world.await_folded(2)
+    assert world.state()[KEYS[0]].due_at_ms is None
