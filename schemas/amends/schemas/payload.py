@@ -15,14 +15,10 @@ from typing import Any, cast
 
 from pydantic_core import to_json
 
+from amends.schemas.payload_marks import Cut, NotKept, Opaque, SecretDigest, UnreadablePayload
 from amends.schemas.payload_values import (
     DEPTH_MAX,
     FORM,
-    Cut,
-    NotKept,
-    Opaque,
-    SecretDigest,
-    UnreadablePayload,
     from_json_value,
     is_plain,
     to_json_value,
@@ -127,7 +123,8 @@ def encode_bounded(value: object, limit_bytes: int) -> Bounded:
 def canonical(value: object) -> bytes:
     """Return bytes that are equal for equal values: keys sorted, numbers by value (100 is 100.0 is Decimal("100")),
     text in NFC. For digests only; it can't be decoded."""
-    return json.dumps(_canonical(to_json_value(value)), sort_keys=True, separators=(",", ":")).encode()
+    plain = value if is_plain(value) else to_json_value(value)
+    return json.dumps(_canonical(plain), sort_keys=True, separators=(",", ":")).encode()
 
 
 def canonical_digest(value: object) -> str:
@@ -135,18 +132,25 @@ def canonical_digest(value: object) -> str:
     return sha256(canonical(value)).hexdigest()
 
 
+def _nfc(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
 def _canonical(value: Any) -> Any:
-    if type(value) is str:
-        return unicodedata.normalize("NFC", value)
-    if type(value) is float:
+    kind = type(value)
+    if kind is str:
+        return _nfc(value)
+    if kind is float:
         return _number(int(value) if value.is_integer() else Decimal(repr(value)))
-    if type(value) is int:
-        return _number(value)
-    if type(value) is list:
+    if kind is list:
         return [_canonical(item) for item in value]
-    if type(value) is not dict:
+    if kind is not dict:
         return value
-    form = value.get(FORM)
+    return _canonical_form(value) if FORM in value else {_nfc(key): _canonical(item) for key, item in value.items()}
+
+
+def _canonical_form(value: dict[str, Any]) -> Any:
+    form = value[FORM]
     if form == "items":
         pairs = [[_canonical(key), _canonical(item)] for key, item in value["value"]]
         return {FORM: form, "value": sorted(pairs, key=lambda pair: json.dumps(pair, sort_keys=True))}
@@ -157,7 +161,7 @@ def _canonical(value: Any) -> Any:
         return _number(number) if number.is_finite() else {FORM: "float", "value": str(number).lower()}
     if form == "float":
         return {FORM: "float", "value": str(Decimal(value["value"])).lower()}
-    return {unicodedata.normalize("NFC", key): _canonical(item) for key, item in value.items()}
+    return {key: item if key == FORM else _canonical(item) for key, item in value.items()}
 
 
 def _number(number: int | Decimal) -> Any:
@@ -165,6 +169,8 @@ def _number(number: int | Decimal) -> Any:
         if number.bit_length() <= 1_000:
             return number
         return {FORM: "int", "value": hex(number)}
+    if not number:
+        return 0
     if number.adjusted() <= _INTEGER_DIGITS_MAX and number == number.to_integral_value():
         return _number(int(number))
     sign, digits, exponent = number.as_tuple()

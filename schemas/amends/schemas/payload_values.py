@@ -16,8 +16,7 @@ import dataclasses
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Set
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -26,52 +25,21 @@ from pathlib import PurePath
 from typing import Any, cast
 from uuid import UUID
 
+from amends.schemas.payload_marks import Cut, NotKept, Opaque, SecretDigest, UnreadablePayload
+
 FORM = "$amends"
 DEPTH_MAX = 100
 OPAQUE_TEXT_CHARACTERS = 1_000
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 
 
-class UnreadablePayload(ValueError):  # noqa: N818 - what the payload is, not that an error occurred
-    """Bytes that are no payload this version can read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Opaque:
-    """An object that has no form: its type's name, the beginning of its repr, and the digest of the whole repr."""
-
-    type: str
-    text: str
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A payload too large to keep: its size, the digest of all its bytes, and the beginning of its text."""
-
-    payload_bytes: int
-    digest: str
-    head: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SecretDigest:
-    """An argument marked secret: a slow digest of it, bound to tool and parameter. The value is nowhere."""
-
-    digest: str
-
-    def __str__(self) -> str:
-        return "(secret)"
-
-
-NotKept = Opaque | Cut | SecretDigest
-"""What stands where a value could not, or must not, be kept. An undo never runs with one as an argument."""
+_LEAVES = frozenset({str, bool, type(None)})
 
 
 def is_plain(value: object, depth: int = 0) -> bool:
     """Tell whether `value` is its own JSON form: JSON types only, finite, and shallower than `DEPTH_MAX`."""
     kind = type(value)
-    if kind is str or kind is bool or value is None:
+    if kind in _LEAVES:
         return True
     if kind is int:
         return INTEGER_MIN <= cast(int, value) <= INTEGER_MAX
@@ -79,10 +47,27 @@ def is_plain(value: object, depth: int = 0) -> bool:
         return math.isfinite(cast(float, value))
     if depth >= DEPTH_MAX:
         return False
-    if kind is dict:
-        fields = cast("dict[object, object]", value)
-        return FORM not in fields and all(type(k) is str and is_plain(v, depth + 1) for k, v in fields.items())
-    return kind is list and all(is_plain(item, depth + 1) for item in cast("list[object]", value))
+    if kind is list:
+        return _all_plain(cast("list[object]", value), depth + 1)
+    if kind is not dict:
+        return False
+    fields = cast("dict[object, object]", value)
+    return FORM not in fields and _all_text(fields) and _all_plain(fields.values(), depth + 1)
+
+
+# Loops, not generators: this stands in the path of every call.
+def _all_plain(values: Iterable[object], depth: int) -> bool:
+    for item in values:  # noqa: SIM110
+        if type(item) not in _LEAVES and not is_plain(item, depth):
+            return False
+    return True
+
+
+def _all_text(keys: Iterable[object]) -> bool:
+    for key in keys:  # noqa: SIM110
+        if type(key) is not str:
+            return False
+    return True
 
 
 def to_json_value(value: object) -> Any:
