@@ -47,8 +47,8 @@ class ProcessorSettings(BaseModel):
     """A process that folds nothing for this long while there are facts to fold ends itself, to be started again."""
 
     health_host: str = "127.0.0.1"
-    health_port: int | None = Field(default=None, ge=0, le=65_535)
-    """Port of `/healthz` and `/metrics`; None: no server; 0: any free port, which is logged."""
+    health_port: int | None = Field(default=0, ge=0, le=65_535)
+    """Port of `/healthz` and `/metrics`; 0: any free port, which is logged; None: no server."""
 
     @model_validator(mode="after")
     def _stall_is_longer_than_a_rebalance(self) -> Self:
