@@ -29,7 +29,7 @@ def environment(settings: KafkaSettings, redis_url: str) -> dict[str, str]:
         "AMENDS_KAFKA__PARTITIONS": str(settings.partitions),
         "AMENDS_KAFKA__REPLICATION_FACTOR": str(settings.replication_factor),
         "AMENDS_KAFKA__EMBEDDED": "true" if settings.embedded else "false",
-        "AMENDS_REGISTRY__URL": redis_url,
+        "AMENDS_COMPENSATOR__REDIS_URL": redis_url,
     }
 
 
@@ -60,7 +60,9 @@ class Parts:
 
     def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-        self.environment = {**kept, **environment, "PYTHONUNBUFFERED": "1"}
+        # Parts run in `folder`, and find the modules that we would find from where we stand.
+        path = os.pathsep.join([os.getcwd(), *filter(None, [kept.get("PYTHONPATH")])])
+        self.environment = {**kept, **environment, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
         self.folder = folder
         self.running: list[Part] = []
 

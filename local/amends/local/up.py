@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -78,17 +78,20 @@ def run(
                 if modules:
                     options = [argument for lane in lanes for argument in ("--lane", lane)]
                     started.append(parts.amends("compensator", "compensator", *modules, *options))
-                typer.echo(
-                    f"{both}\nRunning: {', '.join(part.name for part in started)}. Logs: {folder}. Ctrl-C ends it."
-                )
-                typer.echo("For your agents and for the other commands:\n")
-                for name, value in environment(settings, both.redis.url).items():
-                    typer.echo(f"  export {name}={value}")
+                typer.echo(f"{both}\nLogs: {folder}")
+                _tell(started, environment(settings, both.redis.url))
                 return _wait(stopping, parts, started)
             finally:
                 parts.stop()
     finally:
         remove_folder(folder)
+
+
+def _tell(started: list[Part], variables: Mapping[str, str]) -> None:
+    typer.echo(f"Running: {', '.join(part.name for part in started)}. Ctrl-C ends it.")
+    typer.echo("For your agents and for the other commands:\n")
+    for name, value in variables.items():
+        typer.echo(f"  export {name}={value}")
 
 
 def _wait(stopping: threading.Event, parts: Parts, started: list[Part]) -> Part | None:
