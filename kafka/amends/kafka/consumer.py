@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
@@ -27,6 +27,9 @@ TAIL = OFFSET_END
 
 BATCH_MAX = 5_000
 REQUEST_MS = 10_000
+ASK_AGAIN_MS = 20
+
+Answer = TypeVar("Answer")
 
 _PASSING = frozenset({
     KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
@@ -101,10 +104,12 @@ class _OwnedConsumer:
 
     def watermarks(self, partition: TopicPartition, deadline_ms: int = REQUEST_MS) -> tuple[int, int]:
         """Ask the broker for the oldest offset there is and the next one to be written. Raises ReadTimedOut."""
-        try:
-            return self._mine().get_watermark_offsets(ClientPartition(*partition), timeout=deadline_ms / 1000)
-        except KafkaException as error:
-            raise _request_failed(error, f"{partition.topic}[{partition.partition}]") from error
+        consumer, asked = self._mine(), ClientPartition(*partition)
+        return _asked(
+            lambda left_s: consumer.get_watermark_offsets(asked, timeout=left_s),
+            f"{partition.topic}[{partition.partition}]",
+            deadline_ms,
+        )
 
     def observe_ends(
         self, partitions: Iterable[TopicPartition], deadline_ms: int = REQUEST_MS
@@ -113,27 +118,14 @@ class _OwnedConsumer:
 
         Raises ReadTimedOut.
         """
-        observed_at_ms = int(time.time() * 1000)
+        consumer = self._mine()
         asked = [ClientPartition(*p, OFFSET_END) for p in partitions]
-        if not asked:
-            return {}
-        try:
-            answers = self._mine().offsets_for_times(asked, timeout=deadline_ms / 1000)
-        except KafkaException as error:
-            raise _request_failed(error, "the ends of partitions") from error
-        ends: dict[TopicPartition, EndObserved] = {}
-        for answer in answers:
-            if answer.error is not None:
-                raise ReadTimedOut(f"the end of {answer.topic}[{answer.partition}]: {answer.error}")
-            ends[TopicPartition(answer.topic, answer.partition)] = EndObserved(answer.offset, observed_at_ms)
-        return ends
+        return _asked(lambda left_s: _ends(consumer, asked, left_s), "the ends of partitions", deadline_ms)
 
     def partitions_of(self, topic: str, deadline_ms: int = REQUEST_MS) -> int:
         """Return how many partitions a topic has. Raises TopicsWrong if there is none, ReadTimedOut."""
-        try:
-            found = self._mine().list_topics(topic, timeout=deadline_ms / 1000).topics.get(topic)
-        except KafkaException as error:
-            raise _request_failed(error, topic) from error
+        consumer = self._mine()
+        found = _asked(lambda left_s: consumer.list_topics(topic, timeout=left_s).topics.get(topic), topic, deadline_ms)
         if found is None or found.error is not None:
             raise TopicsWrong([f"topic {topic} does not exist; make it with `amends topics create`"])
         return len(found.partitions)
@@ -235,11 +227,12 @@ class GroupConsumer(_OwnedConsumer):
         self, partitions: Iterable[TopicPartition], deadline_ms: int = REQUEST_MS
     ) -> dict[TopicPartition, int]:
         """Return the group's committed offsets; a partition without one is left out. Raises ReadTimedOut."""
-        asked = [ClientPartition(*p) for p in partitions]
-        try:
-            answers = self._mine().committed(asked, timeout=deadline_ms / 1000) if asked else []
-        except KafkaException as error:
-            raise _request_failed(error, f"offsets of group {self.group}") from error
+        consumer, asked = self._mine(), [ClientPartition(*p) for p in partitions]
+        answers = _asked(
+            lambda left_s: consumer.committed(asked, timeout=left_s) if asked else [],
+            f"offsets of group {self.group}",
+            deadline_ms,
+        )
         return {TopicPartition(p.topic, p.partition): p.offset for p in answers if p.offset >= 0}
 
     def group_metadata(self) -> object:
@@ -400,5 +393,24 @@ def _commit_failed(error: KafkaError) -> KafkaFault:
     return OwnershipLost(words) if error.code() in _DISOWNED or error.fatal() else KafkaFault(words)
 
 
-def _request_failed(error: KafkaException, what: str) -> ReadTimedOut:
-    return ReadTimedOut(f"{what}: {error.args[0].str()}")
+def _ends(consumer: Consumer, asked: list[ClientPartition], left_s: float) -> dict[TopicPartition, EndObserved]:
+    observed_at_ms = int(time.time() * 1000)
+    answers = consumer.offsets_for_times(asked, timeout=left_s) if asked else []
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+    return {TopicPartition(a.topic, a.partition): EndObserved(a.offset, observed_at_ms) for a in answers}
+
+
+def _asked(request: Callable[[float], Answer], what: str, deadline_ms: int) -> Answer:
+    """Make a request of the broker until it answers; a leader that moves, or is just made, is asked again."""
+    give_up_at = time.monotonic() + deadline_ms / 1000
+    while True:
+        left_s = give_up_at - time.monotonic()
+        try:
+            return request(max(0.001, left_s))
+        except KafkaException as error:
+            cause: KafkaError = error.args[0]
+            if left_s <= 0 or not (cause.code() in _PASSING or cause.retriable()):
+                raise ReadTimedOut(f"{what}: {cause.str()}") from error
+            time.sleep(min(ASK_AGAIN_MS / 1000, max(0.0, left_s)))

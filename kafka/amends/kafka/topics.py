@@ -43,8 +43,8 @@ def create_topics(settings: KafkaSettings) -> list[str]:
         ReadTimedOut: the broker did not answer.
     """
     admin = _admin(settings)
-    missing = [topic for topic in wanted_topics(settings) if topic.name not in _metadata(admin)]
-    new = [_new_topic(settings, topic) for topic in missing]
+    present = _metadata(admin)
+    new = [_new_topic(settings, topic) for topic in wanted_topics(settings) if topic.name not in present]
     created, refused = [], []
     for name, future in (admin.create_topics(new, operation_timeout=REQUEST_S) if new else {}).items():
         try:

@@ -17,6 +17,8 @@ from amends.kafka.settings import KafkaSettings
 Result = TypeVar("Result")
 
 RETRY_PAUSE_MS = 20
+CALL_MS = 1_000
+"""How long one call of the client may wait. Made again, it goes on; a fatal error shows only in a new call."""
 
 _FENCED = frozenset({
     KafkaError._FENCED, KafkaError._FATAL, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH,
@@ -38,6 +40,7 @@ class Checkpointer:
     def __init__(self, settings: KafkaSettings, transactional_id: str, *, timeout_ms: int = 10_000) -> None:
         self.transactional_id = transactional_id
         self._timeout_ms = timeout_ms
+        self._fenced = False
         self._producer: Producer | None = Producer(
             transaction_options(settings, transactional_id=transactional_id, timeout_ms=timeout_ms), logger=logger
         )
@@ -51,7 +54,7 @@ class Checkpointer:
         """
         producer = self._open_producer()
         try:
-            self._insist(lambda: producer.init_transactions(self._timeout_ms / 1000))
+            self._insist(lambda: producer.init_transactions(CALL_MS / 1000))
         except KafkaException as error:
             raise self._classed(error) from error
 
@@ -76,11 +79,9 @@ class Checkpointer:
                 self._produce(producer, record)
             if offsets:
                 places = [ClientPartition(p.topic, p.partition, offset) for p, offset in offsets.items()]
-                self._insist(
-                    lambda: producer.send_offsets_to_transaction(places, group_metadata, self._timeout_ms / 1000)
-                )
+                self._insist(lambda: producer.send_offsets_to_transaction(places, group_metadata, CALL_MS / 1000))
             ending = True
-            self._insist(lambda: producer.commit_transaction(self._timeout_ms / 1000))
+            self._insist(lambda: producer.commit_transaction(CALL_MS / 1000))
         except KafkaException as error:
             fault = self._classed(error, ending=ending)
             if isinstance(fault, CheckpointAborted):
@@ -90,7 +91,8 @@ class Checkpointer:
     def close(self) -> None:
         """Let go of the producer. A transaction that is open is aborted. Twice is harmless."""
         producer, self._producer = self._producer, None
-        if producer is not None:
+        # One that was fenced has nothing left to abort, and would only complain.
+        if producer is not None and not self._fenced:
             producer.close()
 
     def __enter__(self) -> Checkpointer:
@@ -101,7 +103,9 @@ class Checkpointer:
 
     def _open_producer(self) -> Producer:
         if self._producer is None:
-            raise CheckpointFenced(f"checkpointer {self.transactional_id} is closed")
+            raise CheckpointFenced(f"{self.transactional_id}: the checkpointer is closed")
+        if self._fenced:
+            raise CheckpointFenced(f"{self.transactional_id}: the checkpointer was fenced before")
         return self._producer
 
     def _produce(self, producer: Producer, record: Writable) -> None:
@@ -121,6 +125,7 @@ class Checkpointer:
     def _insist(self, call: Callable[[], Result]) -> Result:
         """Make the same call again while the client says it may be: it goes on with what it began."""
         give_up_at = time.monotonic() + self._timeout_ms / 1000
+        said = False
         while True:
             try:
                 return call()
@@ -128,30 +133,33 @@ class Checkpointer:
                 cause: KafkaError = error.args[0]
                 if not _may_be_repeated(cause) or time.monotonic() > give_up_at:
                     raise
-                logger.info("checkpointer %s: %s; trying again", self.transactional_id, cause.str())
+                if not said:
+                    logger.info("checkpointer %s: %s; trying again", self.transactional_id, cause.str())
+                said = True
                 time.sleep(RETRY_PAUSE_MS / 1000)
 
     def _abort(self, producer: Producer) -> None:
         try:
-            self._insist(lambda: producer.abort_transaction(self._timeout_ms / 1000))
+            self._insist(lambda: producer.abort_transaction(CALL_MS / 1000))
         except KafkaException as error:
             # Not known to be aborted: the broker will do it, but this producer can't go on.
+            self._fenced = True
             raise CheckpointFenced(f"{self.transactional_id}: not aborted: {error.args[0].str()}") from error
 
     def _classed(self, error: KafkaException, *, ending: bool = False) -> CheckpointAborted | CheckpointFenced:
         cause: KafkaError = error.args[0]
         words = f"{self.transactional_id}: {cause.str()} ({cause.name()})"
-        if cause.fatal() or cause.code() in _FENCED:
-            return CheckpointFenced(words)
-        if ending and not cause.txn_requires_abort():
-            return CheckpointFenced(f"{words}; whether the commit took place is not known")
-        if cause.txn_requires_abort() or cause.code() == KafkaError._STATE:
-            return CheckpointAborted(words)
-        return CheckpointAborted(words) if cause.retriable() else CheckpointFenced(words)
+        if not (cause.fatal() or cause.code() in _FENCED):
+            if cause.txn_requires_abort() or (not ending and (cause.retriable() or cause.code() == KafkaError._STATE)):
+                return CheckpointAborted(words)
+            if ending:
+                words += "; whether the commit took place is not known"
+        self._fenced = True
+        return CheckpointFenced(words)
 
 
 def _may_be_repeated(cause: KafkaError) -> bool:
-    if cause.fatal() or cause.txn_requires_abort():
+    if cause.fatal() or cause.txn_requires_abort() or cause.code() == KafkaError._CONFLICT:
         return False
     # A broker that dies under send_offsets_to_transaction shows as _TRANSPORT, neither retriable nor abortable.
     return cause.retriable() or cause.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
