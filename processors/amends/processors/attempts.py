@@ -13,8 +13,6 @@ An attempt never goes back. Of two different ends, SUCCEEDED counts and a person
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from amends.processors.state import (
     DEFAULT_STEP_LEASE_MS,
     NOWHERE,
@@ -24,6 +22,7 @@ from amends.processors.state import (
     Trouble,
     UndoState,
     open_trouble,
+    replace,
 )
 from amends.schemas.contract import Contract
 from amends.schemas.facts import Decision, Party, Resolution, StepEvent, StepStatus

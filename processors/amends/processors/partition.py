@@ -8,16 +8,15 @@ fact before the checkpoint that covers the fact.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from amends.processors import records, saga
 from amends.processors.emission import Emission, LedgerRecord
 from amends.processors.outbox import Outbox, Sent, dead_record
 from amends.processors.plan import plan
-from amends.processors.state import Header
+from amends.processors.state import Header, replace
 from amends.processors.terms import Terms
 from amends.processors.timeouts import due_timeouts, name_of
 from amends.processors.timers import Silences
@@ -359,9 +358,10 @@ def _is_workflow_key(key: bytes) -> bool:
 
 
 def _check_arguments(data: bytes) -> None:
+    """Refuse what could not be kept as text; a compensator reads it as JSON and says what is wrong with it."""
     try:
-        good = isinstance(json.loads(data.decode()), dict)
+        text = data.decode()
     except ValueError as error:
-        raise UnreadableRecord(f"undo arguments that are no JSON: {error}") from error
-    if not good:
+        raise UnreadableRecord(f"undo arguments that are no UTF-8: {error}") from error
+    if text[:1] != "{" or text[-1:] != "}":
         raise UnreadableRecord("undo arguments that are no JSON object")

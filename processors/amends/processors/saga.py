@@ -11,7 +11,7 @@ No I/O, clock, chance: `at_ms` is the append time of the fact, given by the brok
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import assert_never
 
 from amends.processors import attempts, diagnosis, undos
@@ -26,6 +26,7 @@ from amends.processors.state import (
     UndoState,
     has_open_attempt,
     owed,
+    replace,
     settles_at_ms,
     standing,
 )
@@ -260,7 +261,7 @@ def _fold_resolution(workflow: Workflow, fact: Resolution, offset: int, at_ms: i
         return
     if fact.decision is Decision.REPLAY_PLAN:
         for dead in [s for s in workflow.steps if s.undo is not None and s.undo.state is UndoState.DEAD]:
-            retry = replace(fact, decision=Decision.RETRY, version=None)
+            retry = dataclasses.replace(fact, decision=Decision.RETRY, version=None)
             ruled = undos.fold_ruling(dead, retry, workflow.contract_of(dead), offset, at_ms)
             _put(workflow, ruled, offset, at_ms)
         return

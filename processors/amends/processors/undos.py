@@ -23,10 +23,8 @@ Rules
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from amends.processors.attempts import with_trouble, without_trouble
-from amends.processors.state import CLOSED_UNDO, NOWHERE, Step, Undo, UndoState, is_key_remembered
+from amends.processors.state import CLOSED_UNDO, NOWHERE, Step, Undo, UndoState, is_key_remembered, replace
 from amends.schemas.contract import Contract, Idempotency, UndoTerms
 from amends.schemas.facts import Decision, Resolution, UndoEvent, UndoStatus
 

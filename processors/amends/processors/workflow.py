@@ -7,7 +7,7 @@ kept by step number and brought up to date for the one step that changed.
 from __future__ import annotations
 
 from bisect import insort
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from amends.processors.state import (
@@ -20,9 +20,12 @@ from amends.processors.state import (
     has_open_attempt,
     open_trouble,
     owed,
+    replace,
     standing,
 )
 from amends.schemas.contract import Contract
+
+_UNSURE = (Standing.OPEN, Standing.UNKNOWN)
 
 
 class Contracts(Protocol):
@@ -59,9 +62,8 @@ class Workflow:
         return None if number is None else self.steps[number]
 
     def put_header(self, header: Header) -> None:
-        if header != self.header:
-            self.header = header
-            self.changed.add(None)
+        self.header = header
+        self.changed.add(None)
 
     def put(self, step: Step) -> None:
         """Replace the step of this number, or add it as the last."""
@@ -83,12 +85,13 @@ class Workflow:
 
     def index(self, step: Step) -> None:
         """Bring the sets up to date for one step."""
-        _mark(self.live, step.number, has_open_attempt(step))
-        _mark(self.unsure, step.number, standing(step) in (Standing.OPEN, Standing.UNKNOWN))
-        _mark(self.undoing, step.number, step.undo is not None and step.undo.state is UndoState.OPEN)
-        _mark(self.troubled, step.number, bool(step.troubles))
+        number, undo = step.number, step.undo
+        _mark(self.live, number, has_open_attempt(step))
+        _mark(self.unsure, number, standing(step) in _UNSURE)
+        _mark(self.undoing, number, undo is not None and undo.state is UndoState.OPEN)
+        _mark(self.troubled, number, bool(step.troubles))
         if self.is_turned:
-            _mark(self.owing, step.number, owed(step, self.contract_of(step)) is not Standing.ABSENT)
+            _mark(self.owing, number, owed(step, self.contract_of(step)) is not Standing.ABSENT)
 
     def reindex(self) -> None:
         """Rebuild every index, after a restore or a turn."""
