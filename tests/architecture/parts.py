@@ -25,7 +25,6 @@ PURE = (
     "amends.processors.tenure",
     "amends.processors.timers",
     "amends.processors.undos",
-    "amends.compensators.backoff",
     "amends.compensators.decide",
     "amends.compensators.effects",
     "amends.compensators.ladder",

@@ -109,6 +109,7 @@ def test_the_command_without_its_extra_says_what_to_install(base: Path, tmp_path
 def test_every_command_of_the_whole_installation_helps(whole: Path, tmp_path: Path) -> None:
     said = run([str(whole / "amends"), "--help"], tmp_path)
     assert "needs amends[" not in said, said
+    assert "Can't be loaded" not in said, said
     for command in {*OWN, *COMMANDS}:
         assert command in said
         assert "Usage: amends" in run([str(whole / "amends"), command, "--help"], tmp_path)

@@ -43,9 +43,9 @@ def loaded(name: str, target: str) -> Any:
     try:
         found = getattr(import_module(module), attribute)
     except ModuleNotFoundError as missing:
-        if (missing.name or "").startswith("amends."):
-            raise
-        return _unavailable(name, module, str(missing.name))
+        return _unavailable(name, *_words(name, module, str(missing.name)))
+    except Exception as error:  # one part that is broken must not take the others' commands away
+        return _unavailable(name, "Can't be loaded.", f"`amends {name}` can't be loaded: {error!r}")
     command = typer.main.get_command(found) if isinstance(found, typer.Typer) else found
     command.name = name
     _make_plain(command)
@@ -60,13 +60,20 @@ def _make_plain(command: Any) -> None:
         _make_plain(inner)
 
 
-def _unavailable(name: str, module: str, missing: str) -> Any:
-    part = module.split(".")[1]
+def _words(name: str, module: str, missing: str) -> tuple[str, str]:
+    """Return the help and the error of a command of which module `missing` is not there."""
+    if missing.startswith("amends."):
+        return "Can't be loaded.", f"`amends {name}` can't be loaded: no module {missing}"
+    part = module.split(".")[1] if module.startswith("amends.") else ""
     extra = part if part in _EXTRAS else "all"
     words = f"`amends {name}` needs amends[{extra}] ({missing} is not installed): pip install 'amends[{extra}]'"
+    return f"Not installed: it needs amends[{extra}].", words
+
+
+def _unavailable(name: str, help_words: str, words: str) -> Any:
     app = typer.Typer(add_completion=False)
     options = {"ignore_unknown_options": True, "allow_extra_args": True}
-    app.command(help=f"Not installed: it needs amends[{extra}].", context_settings=options)(_stopping(words))
+    app.command(help=help_words, context_settings=options)(_stopping(words))
     command = typer.main.get_command(app)
     command.name = name
     return command

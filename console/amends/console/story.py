@@ -17,6 +17,7 @@ from amends.schemas.facts import (
     UNKNOWN_OFFSET,
     Decision,
     Fact,
+    Resolution,
     StepEvent,
     StepStatus,
     Timeout,
@@ -183,15 +184,21 @@ def _with(row: StepRow, fact: Fact) -> StepRow:
             for attempt, end in row.attempts
         )
         return replace(row, attempts=lost)
-    decision = getattr(fact, "decision", None)
-    if decision in (Decision.PRESENT, Decision.ABSENT):
-        return replace(row, evidence=decision.value)
-    if decision is Decision.MARK_ABSENT:
-        return replace(row, evidence=Decision.ABSENT.value)
-    if decision in (Decision.MARK_UNDONE, Decision.ACCEPT_LOSS):
-        said = "marked as undone" if decision is Decision.MARK_UNDONE else "accepted as a loss"
-        return replace(row, undo=said, undo_open=False, undo_closed=True)
-    return row
+    return _with_resolution(row, fact.decision) if isinstance(fact, Resolution) else row
+
+
+def _with_resolution(row: StepRow, decision: Decision) -> StepRow:
+    match decision:
+        case Decision.PRESENT:
+            return replace(row, evidence=Decision.PRESENT.value)
+        case Decision.ABSENT | Decision.MARK_ABSENT:
+            return replace(row, evidence=Decision.ABSENT.value)
+        case Decision.MARK_UNDONE:
+            return replace(row, undo="marked as undone", undo_open=False, undo_closed=True)
+        case Decision.ACCEPT_LOSS:
+            return replace(row, undo="accepted as a loss", undo_open=False, undo_closed=True)
+        case _:
+            return row
 
 
 def _with_step_event(row: StepRow, fact: StepEvent) -> StepRow:
