@@ -1,0 +1,63 @@
+"""`amends compensator MODULE… --lane L`: serves undo lanes until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+from amends.compensators.processes import ModulesBroken
+from amends.compensators.redis_registry import RegistryUnusable
+from amends.compensators.settings import CompensatorSettings
+from amends.compensators.worker import Worker
+from amends.kafka.errors import KafkaFault, SettingsWrong
+from amends.kafka.settings import KafkaSettings, load_settings
+from amends.tools.errors import ContractError
+
+app = typer.Typer(add_completion=False)
+
+THREAD_SWITCH_S = 0.0003
+"""Poll threads stand beside the loop; at the default of 5 ms each wakes the other late (facts/hot-path.md, 3)."""
+
+
+@app.command()
+def compensator(
+    modules: Annotated[list[str] | None, typer.Argument(help="Modules that declare the tools to undo.")] = None,
+    lane: Annotated[list[str] | None, typer.Option(help="An undo lane to serve; may be given again.")] = None,
+    kafka: Annotated[str | None, typer.Option(help="host:port of brokers.")] = None,
+    redis: Annotated[str | None, typer.Option(help="URL of the registry's Redis.")] = None,
+    processes: Annotated[int | None, typer.Option(help="Processes for plain functions.")] = None,
+    health_port: Annotated[int | None, typer.Option(help="Port of /healthz and /metrics.")] = None,
+) -> None:
+    """Run undos, probes and re-sends of the lanes this team has credentials for."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    sys.path.insert(0, "")
+    try:
+        cluster = load_settings(KafkaSettings, "kafka", bootstrap_servers=kafka)
+        settings = load_settings(
+            CompensatorSettings,
+            "compensator",
+            modules=modules or None,
+            lanes=lane or None,
+            redis_url=redis,
+            processes=processes,
+            health_port=health_port,
+        )
+        asyncio.run(serve(cluster, settings))
+    except (SettingsWrong, ContractError, ModulesBroken, RegistryUnusable, KafkaFault, ImportError) as error:
+        typer.echo(f"amends compensator: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+async def serve(cluster: KafkaSettings, settings: CompensatorSettings) -> None:
+    """Serve until SIGTERM or SIGINT; then end what was begun."""
+    sys.setswitchinterval(THREAD_SWITCH_S)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await Worker(cluster, settings).run(stop)

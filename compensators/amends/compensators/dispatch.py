@@ -1,0 +1,95 @@
+"""Who runs next: commands of one workflow and lane one after another, others at once, within a bound."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+
+from amends.compensators.clock import lease_clock_ms
+from amends.compensators.lane import Delivery
+
+Line = tuple[str, bytes | None]
+
+
+class Dispatcher:
+    """Runs `carry_out` for each delivery. To be used from one loop; `waiting` and the ages may be read from any thread.
+
+    A delivery whose partition has gone before it began is dropped: its next owner gets it.
+    """
+
+    def __init__(self, carry_out: Callable[[Delivery], Awaitable[None]], *, concurrency_max: int) -> None:
+        self._carry_out = carry_out
+        self._concurrency_max = concurrency_max
+        self._lines: dict[Line, deque[Delivery]] = {}
+        self._ready: deque[Line] = deque()
+        self._running: dict[asyncio.Task[None], Delivery] = {}
+        self._draining = False
+        self.waiting = 0
+        self.last_end_ms = lease_clock_ms()
+
+    def put(self, deliveries: Iterable[Delivery]) -> None:
+        for delivery in deliveries:
+            line = (delivery.lane, delivery.record.key)
+            queue = self._lines.get(line)
+            if queue is None:
+                queue = self._lines[line] = deque()
+                self._ready.append(line)
+            queue.append(delivery)
+            self.waiting += 1
+        self._begin()
+
+    def _begin(self) -> None:
+        while self._ready and len(self._running) < self._concurrency_max and not self._draining:
+            line = self._ready.popleft()
+            delivery = self._lines[line].popleft()
+            self.waiting -= 1
+            if not delivery.tenure.held:
+                self._next(line)
+                continue
+            task = asyncio.create_task(self._run(delivery))
+            self._running[task] = delivery
+            task.add_done_callback(lambda ended, line=line: self._ended(ended, line))  # type: ignore[misc]
+
+    async def _run(self, delivery: Delivery) -> None:
+        await self._carry_out(delivery)
+
+    def _ended(self, task: asyncio.Task[None], line: Line) -> None:
+        del self._running[task]
+        self.last_end_ms = lease_clock_ms()
+        self._next(line)
+        self._begin()
+        if not task.cancelled():
+            task.result()
+
+    def _next(self, line: Line) -> None:
+        if self._lines[line]:
+            self._ready.append(line)
+        else:
+            del self._lines[line]
+
+    @property
+    def open(self) -> int:
+        """Commands taken and not ended."""
+        return self.waiting + len(self._running)
+
+    def runs_on(self, partition: int) -> bool:
+        """Whether a command of this partition is being carried out."""
+        return any(delivery.record.partition == partition for delivery in self._running.values())
+
+    def oldest_age_ms(self) -> int:
+        """How long ago the oldest command being carried out was taken; 0 if there is none."""
+        taken = [delivery.taken_at_ms for delivery in list(self._running.values())]
+        return lease_clock_ms() - min(taken) if taken else 0
+
+    async def drain(self, deadline_ms: int) -> int:
+        """Begin nothing more and wait for what runs; cancel what is left after `deadline_ms` and return how many."""
+        self._draining = True
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=deadline_ms / 1000)
+        left = list(self._running)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=1)
+        return len(left)

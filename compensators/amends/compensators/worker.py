@@ -1,0 +1,380 @@
+"""The compensator: consumes undo lanes and carries out what the fold commands.
+
+Threads: one per lane that polls (`lane.py`), the follower's and the publisher's own (`amends.kafka`), a watchdog; one
+event loop that does everything else. What is known for sure is on the ledger; all of this may be killed at any point.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+
+from amends.compensators.clock import lease_clock_ms
+from amends.compensators.dead_letter import dead_letter
+from amends.compensators.decide import decide
+from amends.compensators.dispatch import Dispatcher
+from amends.compensators.driver import Driver
+from amends.compensators.handlers import Handlers
+from amends.compensators.lane import Delivery, LaneEvents, LaneThread
+from amends.compensators.metrics import Metrics
+from amends.compensators.processes import ProcessPool
+from amends.compensators.read_back import WorkflowReader
+from amends.compensators.redis_registry import RedisRegistry, connect
+from amends.compensators.registry import NoRegistry, Registry
+from amends.compensators.settings import CompensatorSettings
+from amends.compensators.watchdog import LoopWatchdog
+from amends.kafka.errors import KafkaFault, SettingsWrong
+from amends.kafka.follower import LedgerFollower
+from amends.kafka.health import Health, HealthServer
+from amends.kafka.publisher import Publisher
+from amends.kafka.records import Record
+from amends.kafka.settings import KafkaSettings
+from amends.kafka.topics import require_topics
+from amends.schemas.codec import UnreadableRecord, decode
+from amends.schemas.commands import Command, ProbeCommand, ResendCommand, UndoCommand
+from amends.schemas.keys import record_key
+from amends.tools.handlers import Handler, Role
+from amends.tools.registry import HandlerRegistry
+
+log = logging.getLogger(__name__)
+
+STOP_MS = 10_000
+
+
+class UnreadableCommand(ValueError):  # noqa: N818 - what it is
+    """A record of an undo lane that is no command."""
+
+
+def command_of(record: Record) -> Command:
+    """Return the command in a record of a lane. Raises UnreadableCommand."""
+    try:
+        found = decode(record.value)
+    except UnreadableRecord as error:
+        raise UnreadableCommand(str(error)) from error
+    if not isinstance(found, UndoCommand | ProbeCommand | ResendCommand):
+        raise UnreadableCommand(f"a {type(found).__name__} is no command")
+    if record.key != record_key(found.workflow_id):
+        raise UnreadableCommand(f"its key is not its workflow id, {found.workflow_id!r}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What carrying out a command needs."""
+
+    kafka: KafkaSettings
+    publisher: Publisher
+    follower: LedgerFollower
+    registry: Registry
+    handlers: Handlers
+    metrics: Metrics
+    instance: str
+
+
+async def carry_out(parts: Parts, delivery: Delivery) -> None:
+    """Carry out one delivery: on return it may be committed."""
+    record = delivery.record
+    try:
+        command = command_of(record)
+    except UnreadableCommand as error:
+        parts.metrics.unreadable.labels(delivery.lane).inc()
+        await dead_letter(parts.kafka, parts.publisher, delivery.lane, record, str(error))
+        return
+    key = record_key(command.workflow_id)
+    driver = Driver(
+        publisher=parts.publisher,
+        registry=parts.registry,
+        handlers=parts.handlers,
+        reader=WorkflowReader(parts.follower, record.partition, key),
+        ledger=parts.kafka.topics.ledger,
+        partition=record.partition,
+        key=key,
+        source=f"/amends/compensators/{parts.instance}",
+    )
+    report = await driver.play(decide(command, uuid.uuid4().hex, parts.instance))
+    for tool_name, end in report.ends:
+        parts.metrics.ends.labels(tool_name, end).inc()
+        log.info("workflow %s: %s: %s", command.workflow_id, tool_name, end)
+
+
+class Worker:
+    """One compensator process's work. `run` it in a loop of its own.
+
+    Args:
+        tools: the handlers; None loads `settings.modules`.
+        registry: None connects to `settings.redis_url`.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        settings: CompensatorSettings,
+        *,
+        tools: HandlerRegistry | None = None,
+        registry: Registry | None = None,
+    ) -> None:
+        self._kafka = kafka
+        self._settings = settings
+        self._tools = tools
+        self._given_registry = registry
+        self._instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
+        self.metrics = Metrics()
+        self._lanes: list[LaneThread] = []
+        self._dispatcher: Dispatcher | None = None
+        self._follower: LedgerFollower | None = None
+        self._pool: ProcessPool | None = None
+        self._followed: Counter[int] = Counter()
+        self._failure: BaseException | None = None
+        self._ended = asyncio.Event()
+        self.ready = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve the lanes until `stop` is set, then drain.
+
+        Raises:
+            SettingsWrong, TopicsWrong, ContractError, ModulesBroken, RegistryUnusable: at start, what to change.
+            KafkaFault: the lanes can't be served any longer; the process should be started anew.
+        """
+        if self._settings.mode != "enforce":
+            log.warning("AMENDS_MODE=%s: this compensator undoes nothing", self._settings.mode)
+            self.ready.set()
+            await stop.wait()
+            return
+        tools = self._loaded()
+        await asyncio.to_thread(require_topics, self._kafka)
+        async with contextlib.AsyncExitStack() as stack:
+            registry = await stack.enter_async_context(self._registry())
+            watchdog = LoopWatchdog()
+            stack.callback(watchdog.stop)
+            self._pool = await stack.enter_async_context(self._processes(tools))
+            publisher = stack.enter_context(Publisher(self._kafka, deadline_ms=self._settings.publish_deadline_ms))
+            follower = stack.enter_context(LedgerFollower(self._kafka, self._kafka.topics.ledger))
+            handlers = Handlers(tools, self._pool, watchdog)
+            parts = Parts(self._kafka, publisher, follower, registry, handlers, self.metrics, self._instance)
+            self._follower = follower
+            stack.enter_context(self._health_server())
+            await self._serve(parts, stop)
+
+    # --- the start --------------------------------------------------------------------------------------------------
+
+    def _loaded(self) -> HandlerRegistry:
+        tools = self._tools
+        if tools is None:
+            tools = HandlerRegistry()
+            tools.load(self._settings.modules)
+        for lane in self._settings.lanes:
+            if lane not in self._kafka.lanes:
+                raise SettingsWrong(
+                    f"the lane {lane!r} does not exist: lanes are {', '.join(self._kafka.lanes)} (AMENDS_KAFKA__LANES)"
+                )
+            if lane not in tools.lanes:
+                raise SettingsWrong(
+                    f"no loaded tool is undone on the lane {lane!r} (modules: {', '.join(self._settings.modules)}; "
+                    f"their lanes: {', '.join(tools.lanes) or 'none'}): name the modules that declare its tools"
+                )
+        plain = [handler.location for handler in _handlers_of(tools) if not handler.asynchronous]
+        if plain and not self._settings.processes:
+            raise SettingsWrong(
+                f"the handler at {plain[0]} is a plain function and needs a process: set AMENDS_COMPENSATOR__PROCESSES"
+            )
+        return tools
+
+    @contextlib.asynccontextmanager
+    async def _registry(self) -> AsyncIterator[Registry]:
+        url = self._settings.redis_url
+        if self._given_registry is not None or url is None or not url.get_secret_value():
+            yield self._given_registry or NoRegistry()
+            return
+        client = connect(url.get_secret_value())
+        registry = RedisRegistry(client, prefix=self._settings.registry_prefix, on_away=self.metrics.registry_away.inc)
+        try:
+            for warning in await registry.check():
+                log.warning("%s", warning)
+            yield registry
+        finally:
+            await registry.close()
+            await client.aclose()
+
+    @contextlib.asynccontextmanager
+    async def _processes(self, tools: HandlerRegistry) -> AsyncIterator[ProcessPool | None]:
+        plain = [tool for tool in tools if not tool.asynchronous]
+        if not (self._settings.processes and self._settings.modules) or not (
+            plain or any(not handler.asynchronous for handler in _handlers_of(tools))
+        ):
+            yield None
+            return
+        pool = ProcessPool(self._settings.modules, self._settings.processes)
+        await pool.start()
+        try:
+            yield pool
+        finally:
+            await pool.close()
+
+    # --- serving ----------------------------------------------------------------------------------------------------
+
+    async def _serve(self, parts: Parts, stop: asyncio.Event) -> None:
+        self._dispatcher = Dispatcher(
+            lambda delivery: self._carry_out(parts, delivery), concurrency_max=self._settings.concurrency_max
+        )
+        events = self._events(asyncio.get_running_loop(), self._dispatcher)
+        self._lanes = [
+            LaneThread(
+                self._kafka,
+                lane,
+                events,
+                session_ms=self._settings.session_timeout_ms,
+                instance_id=self._settings.instance_id,
+            )
+            for lane in self._settings.lanes
+        ]
+        for lane in self._lanes:
+            lane.start()
+        log.info("compensator %s serves the lanes %s", self._instance, ", ".join(self._settings.lanes))
+        waits = [asyncio.create_task(event.wait()) for event in (stop, self._ended)]
+        try:
+            while not (stop.is_set() or self._ended.is_set()):
+                await asyncio.wait(waits, timeout=1, return_when=asyncio.FIRST_COMPLETED)
+                if parts.follower.failure is not None:
+                    self._end(parts.follower.failure)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await self._drain(self._dispatcher)
+        if self._failure is not None:
+            raise self._failure
+
+    def _events(self, loop: asyncio.AbstractEventLoop, dispatcher: Dispatcher) -> LaneEvents:
+        def in_loop(call: Callable[..., None]) -> Callable[..., None]:
+            def later(*arguments: object) -> None:
+                with contextlib.suppress(RuntimeError):  # a closed loop: the process is ending
+                    loop.call_soon_threadsafe(call, *arguments)
+
+            return later
+
+        waiting_max = self._settings.waiting_max
+        # Half of the bound is let go before more is taken, so that it is not turned on and off with each command.
+        full = [False]
+
+        def is_full() -> bool:
+            full[0] = dispatcher.waiting > (waiting_max // 2 if full[0] else waiting_max)
+            return full[0]
+
+        return LaneEvents(
+            on_deliveries=in_loop(dispatcher.put),
+            on_assigned=in_loop(self._follow),
+            on_gone=in_loop(self._unfollow),
+            is_full=is_full,
+            on_end=in_loop(self._lane_ended),
+        )
+
+    async def _carry_out(self, parts: Parts, delivery: Delivery) -> None:
+        try:
+            await carry_out(parts, delivery)
+        except Exception:
+            # A bug of ours. The command is given up on here, not the partition: the fold repeats it until it has
+            # STARTED, and finds it by its lease if it has.
+            log.exception("a bug in the compensator; the command is left to the fold")
+            self.metrics.broken.inc()
+        lane = next(lane for lane in self._lanes if lane.lane == delivery.lane)
+        lane.done(delivery)
+        self.metrics.seconds.observe((lease_clock_ms() - delivery.taken_at_ms) / 1000)
+
+    def _follow(self, partitions: list[int]) -> None:
+        assert self._follower is not None
+        for partition in partitions:
+            self._followed[partition] += 1
+            self._follower.follow(partition)
+        self.ready.set()
+
+    def _unfollow(self, partitions: list[int]) -> None:
+        for partition in partitions:
+            self._followed[partition] -= 1
+        self._unfollow_idle()
+
+    def _unfollow_idle(self) -> None:
+        """Follow no longer what went; but a command that is being carried out still has to read back."""
+        assert self._follower is not None
+        assert self._dispatcher is not None
+        left = [partition for partition, count in self._followed.items() if count <= 0]
+        for partition in left:
+            if self._dispatcher.runs_on(partition):
+                asyncio.get_running_loop().call_later(1, self._unfollow_idle)
+            else:
+                del self._followed[partition]
+                self._follower.unfollow(partition)
+
+    def _lane_ended(self, error: BaseException | None) -> None:
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        if error is not None and self._failure is None:
+            self._failure = error if isinstance(error, KafkaFault) else KafkaFault(f"a lane ended: {error!r}")
+            self._failure.__cause__ = error
+        self._ended.set()
+
+    async def _drain(self, dispatcher: Dispatcher) -> None:
+        for lane in self._lanes:
+            lane.drain()
+        left = await dispatcher.drain(self._settings.drain_ms)
+        if left:
+            log.warning("%d undos had begun and did not end in time; the fold finds them by their leases", left)
+        for lane in self._lanes:
+            lane.stop()
+        for lane in self._lanes:
+            if not await asyncio.to_thread(lane.join, STOP_MS):
+                log.warning("lane %s did not leave its group in time", lane.lane)
+
+    # --- health -----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _health_server(self) -> Iterator[None]:
+        if self._settings.health_port is None:
+            yield
+            return
+        server = HealthServer(
+            self.health, self._metrics_text, host=self._settings.health_host, port=self._settings.health_port
+        ).start()
+        log.info("/healthz and /metrics on %s:%d", self._settings.health_host, server.port)
+        try:
+            yield
+        finally:
+            server.stop()
+
+    def health(self) -> Health:
+        """Tell whether commands end and lanes are polled. Called from any thread."""
+        dispatcher = self._dispatcher
+        if dispatcher is None or not self._lanes:
+            return Health(True, "starting")
+        now_ms = lease_clock_ms()
+        poll_age_ms = max(now_ms - lane.last_poll_ms for lane in self._lanes)
+        oldest_ms = dispatcher.oldest_age_ms()
+        detail: dict[str, object] = {
+            "lanes": list(self._settings.lanes),
+            "open": dispatcher.open,
+            "oldest_command_ms": oldest_ms,
+            "poll_age_ms": poll_age_ms,
+            "processes_killed": self._pool.killed if self._pool is not None else 0,
+        }
+        if poll_age_ms > 3 * self._settings.session_timeout_ms:
+            return Health(False, f"a lane was not polled for {poll_age_ms} ms", detail)
+        if oldest_ms > self._settings.stall_ms and now_ms - dispatcher.last_end_ms > self._settings.stall_ms:
+            return Health(False, f"no command ended for {now_ms - dispatcher.last_end_ms} ms", detail)
+        return Health(True, "", detail)
+
+    def _metrics_text(self) -> bytes:
+        self.metrics.open.set(self._dispatcher.open if self._dispatcher is not None else 0)
+        self.metrics.killed.set(self._pool.killed if self._pool is not None else 0)
+        return self.metrics.text()
+
+
+def _handlers_of(tools: HandlerRegistry) -> list[Handler]:
+    roles = (Role.UNDO, Role.PROBE, Role.VERIFY)
+    found = [tools.find(role, tool.name) for tool in tools for role in roles]
+    return [handler for handler in found if handler is not None]
