@@ -1,20 +1,25 @@
 """Recording what agents do, so that it can be undone: the scope of a workflow, and a recorder for anything else."""
 
+from amends.producers.recorder import AlreadyDone, RecordedStep, Recorder, recorder
 from amends.producers.runtime import Runtime, default_runtime, set_default_runtime
 from amends.producers.scope_flow import Failed, LeftOpen, Outcome, Succeeded, Turned, Unconfirmed
 from amends.producers.settings import ProducerSettings
 from amends.producers.workflow import workflow
 
 __all__ = [
+    "AlreadyDone",
     "Failed",
     "LeftOpen",
     "Outcome",
     "ProducerSettings",
+    "RecordedStep",
+    "Recorder",
     "Runtime",
     "Succeeded",
     "Turned",
     "Unconfirmed",
     "default_runtime",
+    "recorder",
     "set_default_runtime",
     "workflow",
 ]

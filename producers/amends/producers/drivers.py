@@ -12,15 +12,26 @@ R = TypeVar("R")
 
 def drive(flow: Generator[Effect, Any, R], perform: Callable[[Effect], Any]) -> R:
     """Run `flow` to its end in this thread. What `perform` raises, an interruption included, is raised in the flow."""
-    effect = _next(flow, None, None)
-    while not isinstance(effect, _End):
+    end = drive_to((), flow, advance(flow, None), perform)
+    assert isinstance(end, End)
+    return end.value  # type: ignore[no-any-return]
+
+
+def drive_to(
+    stops: tuple[type[Effect], ...],
+    flow: Generator[Effect, Any, R],
+    effect: Effect | End,
+    perform: Callable[[Effect], Any],
+) -> Effect | End:
+    """Run `flow` on from `effect`, to its end or to the first effect in `stops`, which is returned undone."""
+    while not isinstance(effect, End) and not isinstance(effect, stops):
         answer, error = None, None
         try:
             answer = perform(effect)
         except BaseException as raised:
             error = raised
-        effect = _next(flow, answer, error)
-    return effect.value  # type: ignore[no-any-return]
+        effect = advance(flow, answer, error)
+    return effect
 
 
 async def drive_async(
@@ -31,29 +42,45 @@ async def drive_async(
 ) -> R:
     """As `drive`, in a task. Only effects in `waits` are awaited: a task that is cancelled or closed ends with effects
     that are not, so it never waits again."""
-    effect = _next(flow, None, None)
-    while not isinstance(effect, _End):
+    end = await drive_to_async((), flow, advance(flow, None), perform, at_once, waits)
+    assert isinstance(end, End)
+    return end.value  # type: ignore[no-any-return]
+
+
+async def drive_to_async(
+    stops: tuple[type[Effect], ...],
+    flow: Generator[Effect, Any, R],
+    effect: Effect | End,
+    perform: Callable[[Effect], Awaitable[Any]],
+    at_once: Callable[[Effect], Any],
+    waits: tuple[type[Effect], ...],
+) -> Effect | End:
+    """As `drive_to`, in a task."""
+    while not isinstance(effect, End) and not isinstance(effect, stops):
         answer, error = None, None
         try:
             answer = await perform(effect) if isinstance(effect, waits) else at_once(effect)
         except BaseException as raised:
             error = raised
-        effect = _next(flow, answer, error)
-    return effect.value  # type: ignore[no-any-return]
+        effect = advance(flow, answer, error)
+    return effect
 
 
-class _End:
+class End:
+    """The flow has ended, with this value."""
+
     __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
-def _next(flow: Generator[Effect, Any, R], answer: Any, error: BaseException | None) -> Effect | _End:
+def advance(flow: Generator[Effect, Any, R], answer: Any, error: BaseException | None = None) -> Effect | End:
+    """Give `flow` an answer, or raise `error` in it; return what it asks next."""
     try:
         return flow.send(answer) if error is None else flow.throw(error)
     except StopIteration as stop:
-        return _End(stop.value)
+        return End(stop.value)
 
 
 def handed_over(result: Result) -> Any:

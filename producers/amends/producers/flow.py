@@ -19,7 +19,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amends.producers import refusals
@@ -52,6 +52,7 @@ from amends.schemas.commands import Phase
 from amends.schemas.facts import StepEvent, StepStatus
 from amends.schemas.keys import forward_key
 from amends.schemas.payload import canonical_digest, decode_payload, encode_payload
+from amends.tools.errors import AmendsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +87,11 @@ def call_flow(call: Call, terms: ScopeTerms) -> CallFlow:
     if not isinstance(admission, Admitted):
         return _answered(admission, subject, terms, standing)
     started = _started(call, terms, standing, admission, payload, asked.wall_ms)
-    yield from _acknowledged(started, subject, asked.wall_ms)
-    yield from _fenced(started, asked, terms, subject)
+    yield from _cleared(started, asked, terms, subject)
     result: Result = yield Invoke(
         forward_key(started.step_id), started.step_id, started.attempt, started.lease_ms or terms.lease_ms
     )
-    ended_at: Instant = yield ReadClock()
-    yield from _told(ended(started, call, result, terms.limits, ended_at.wall_ms), result)
+    yield from _told(started, call, result, terms, asked)
     return result
 
 
@@ -178,17 +177,19 @@ def _started(
     )
 
 
-def _acknowledged(started: StepEvent, subject: str, wall_ms: int) -> Generator[Effect, Any, None]:
+def _cleared(started: StepEvent, asked: Instant, terms: ScopeTerms, subject: str) -> Generator[Effect, Any, None]:
     try:
         write: Write = yield WriteFact(started)
-    except GeneratorExit:  # dropped, not driven on: nothing more can be yielded
+        if not isinstance(write, Acknowledged):
+            yield QueueFact(not_executed(started, write.reason, asked.wall_ms))
+            raise refusals.not_written(subject, write)
+        yield from _fenced(started, asked, terms, subject)
+    except (GeneratorExit, AmendsError):  # dropped, so that nothing more can be yielded; or said already
         raise
     except BaseException as interruption:
-        yield QueueFact(not_executed(started, f"interrupted before the call: {type(interruption).__name__}", wall_ms))
+        reason = f"interrupted before the call: {type(interruption).__name__}"
+        yield QueueFact(not_executed(started, reason, asked.wall_ms))
         raise
-    if not isinstance(write, Acknowledged):
-        yield QueueFact(not_executed(started, write.reason, wall_ms))
-        raise refusals.not_written(subject, write)
 
 
 def _fenced(started: StepEvent, asked: Instant, terms: ScopeTerms, subject: str) -> Generator[Effect, Any, None]:
@@ -206,12 +207,17 @@ def _fenced(started: StepEvent, asked: Instant, terms: ScopeTerms, subject: str)
         raise refusals.slept(subject, took_ms, lease_ms)
 
 
-def _told(outcome: StepEvent, result: Result) -> Generator[Effect, Any, None]:
-    if isinstance(result, Raised) and not isinstance(result.error, Exception):
-        # Cancelled or being killed: whoever does that waits for us to go, and may do it again at each wait.
-        yield QueueFact(outcome)
-        return
+def _told(
+    started: StepEvent, call: Call, result: Result, terms: ScopeTerms, asked: Instant
+) -> Generator[Effect, Any, None]:
+    outcome = ended(started, call, result, terms.limits, asked.wall_ms)
     try:
+        now: Instant = yield ReadClock()
+        outcome = replace(outcome, timestamp_ms=now.wall_ms)
+        if isinstance(result, Raised) and not isinstance(result.error, Exception):
+            # Cancelled or being killed: whoever does that waits for us to go, and may do it again at each wait.
+            yield QueueFact(outcome)
+            return
         write: Write = yield WriteFact(outcome)
     except GeneratorExit:
         raise

@@ -19,7 +19,7 @@ TURNED = frozenset({Phase.TURNED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS})
 
 def no_processor(workflow_id: str, waited_ms: int) -> AmendsError:
     return LedgerUnavailable(
-        f"workflow {workflow_id!r}: no processor answered its start within {waited_ms} ms. The tool was not called. "
+        f"workflow {workflow_id!r}: no processor answered its start within {waited_ms} ms. Nothing was called. "
         "Is `amends processor` running on this ledger, with the same topics?"
     )
 
@@ -27,7 +27,7 @@ def no_processor(workflow_id: str, waited_ms: int) -> AmendsError:
 def still_owed(workflow_id: str, waited_ms: int) -> AmendsError:
     return LedgerUnavailable(
         f"workflow {workflow_id!r}: the outcome of an earlier call could not be written for {waited_ms} ms. The tool "
-        "was not called. It may be called again once the ledger is back; the earlier outcome is kept until then."
+        "was not called; the earlier outcome is kept until it is written."
     )
 
 
@@ -46,8 +46,10 @@ def not_written(subject: str, write: Write) -> AmendsError:
 def turned(workflow_id: str, standing: Standing, what: str) -> AmendsError:
     story = f" {standing.story}" if standing.story else ""
     return WorkflowTurned(
-        f"workflow {workflow_id!r} is {standing.phase}, epoch {standing.epoch}: {what} Stop: what it did is being "
-        f"undone, or has been.{story}"
+        f"workflow {workflow_id!r} is {standing.phase}, epoch {standing.epoch}: {what}{story}",
+        workflow_id=workflow_id,
+        phase=standing.phase.value,
+        epoch=standing.epoch,
     )
 
 
@@ -68,8 +70,7 @@ def exists(workflow_id: str, standing: Standing) -> AmendsError:
 def slept(subject: str, took_ms: int, lease_ms: int) -> AmendsError:
     return LedgerUnavailable(
         f"{subject}: {took_ms} ms passed since its intent was sent, half of its lease of {lease_ms} ms or more, so it "
-        "may already count as lost. The tool was not called. It may be called again; for a slow ledger, declare a "
-        "longer lease."
+        "may already count as lost. The tool was not called. For a slow ledger, declare a longer lease."
     )
 
 
@@ -86,19 +87,22 @@ def pending(subject: str, found: Pending) -> AmendsError:
 def result_not_kept(subject: str, step_id: str) -> AmendsError:
     return Rejected(
         f"{subject}: the call was made before and succeeded (step {step_id}), and its result was too large to be "
-        "recorded. It was not made again. Have the tool return less, or declare it repeatable."
+        "recorded. It was not made again. Have the tool return less, or declare it repeatable.",
+        which="result not kept",
     )
 
 
 def input_too_large(subject: str, size: int, limit: int) -> AmendsError:
     return Rejected(
         f"{subject}: its arguments take {size} bytes on the ledger, at most {limit} are recorded. The tool was not "
-        "called. Pass a reference to the data in place of the data."
+        "called. Pass a reference to the data in place of the data.",
+        which="size",
     )
 
 
 def another_process(workflow_id: str) -> AmendsError:
     return Rejected(
         f"workflow {workflow_id!r} was opened in another process and was inherited by a fork. The tool was not called. "
-        "Open it here: workflow(..., on_existing='resume')."
+        "Open it here: workflow(..., on_existing='resume').",
+        which="another process",
     )

@@ -48,29 +48,30 @@ class ScopeRunner:
     """Every call is a step of the scope's workflow."""
 
     def __init__(self, scope: Scope) -> None:
-        self._scope = scope
+        self.scope = scope
 
     def call(self, bound: BoundCall) -> Any:
         """Make a call in this thread. Raises AmendsErrors if the tool was not called."""
-        send = Send(self._scope, call_of(bound), bound.options.timeout_ms)
-        return handed_over(send.run(self._flow(send.call), bound.invoke))
+        send = Send(self.scope, call_of(bound), bound.options.timeout_ms)
+        return handed_over(send.run(self.flow(send.call), bound.invoke))
 
     async def call_async(self, bound: BoundCall) -> Any:
         """As `call`, in a task."""
-        send = Send(self._scope, call_of(bound), bound.options.timeout_ms)
-        return handed_over(await send.run_async(self._flow(send.call), bound.invoke))
+        send = Send(self.scope, call_of(bound), bound.options.timeout_ms)
+        return handed_over(await send.run_async(self.flow(send.call), bound.invoke))
 
-    def _flow(self, call: Call) -> CallFlow:
-        if self._scope.inherited():
-            raise refusals.another_process(self._scope.terms.workflow_id)
-        return call_flow(call, self._scope.terms)
+    def flow(self, call: Call) -> CallFlow:
+        """Return the flow of `call` in this scope."""
+        if self.scope.inherited():
+            raise refusals.another_process(self.scope.terms.workflow_id)
+        return call_flow(call, self.scope.terms)
 
 
 class ObservingRunner:
     """`AMENDS_MODE=observe`: the tool is run whatever becomes of the record."""
 
     def __init__(self, scope: Scope) -> None:
-        self._scope = scope
+        self.scope = scope
 
     def call(self, bound: BoundCall) -> Any:
         """Make a call in this thread. Raises only what the tool raises."""
@@ -78,7 +79,7 @@ class ObservingRunner:
         if send is None:
             return bound.invoke(fresh_key())
         try:
-            send.run(self._flow(send.call), bound.invoke)
+            send.run(self.flow(send.call), bound.invoke)
         except Exception:
             logger.exception("%s could not be recorded", send.call.contract.tool_name)
         return bound.invoke(fresh_key()) if send.result is None else handed_over(send.result)
@@ -89,22 +90,23 @@ class ObservingRunner:
         if send is None:
             return await bound.invoke(fresh_key())
         try:
-            await send.run_async(self._flow(send.call), bound.invoke)
+            await send.run_async(self.flow(send.call), bound.invoke)
         except Exception:
             logger.exception("%s could not be recorded", send.call.contract.tool_name)
         return await bound.invoke(fresh_key()) if send.result is None else handed_over(send.result)
 
     def _send(self, bound: BoundCall) -> Send | None:
-        if self._scope.inherited() or self._scope.started_offset is None:
+        if self.scope.inherited() or self.scope.started_offset is None:
             return None
         try:
-            return Send(self._scope, call_of(bound), bound.options.timeout_ms)
+            return Send(self.scope, call_of(bound), bound.options.timeout_ms)
         except Exception:
             logger.exception("%s could not be recorded", bound.tool.name)
             return None
 
-    def _flow(self, call: Call) -> CallFlow:
-        scope = self._scope
+    def flow(self, call: Call) -> CallFlow:
+        """Return the flow of `call` in this scope."""
+        scope = self.scope
         assert scope.started_offset is not None
         standing = scope.standing or Standing(scope.started_offset, 0, Phase.RUNNING)
         # Not RUNNING means that the real agent would have been stopped; this one is only watched.
@@ -119,7 +121,7 @@ class Send:
         self.result: Result | None = None
         self._scope = scope
         self._timeout_ms = timeout_ms
-        self._started: StepEvent | None = None
+        self.started: StepEvent | None = None
 
     def run(self, flow: CallFlow, invoke: Callable[[str], Any]) -> Result:
         """Drive `flow` in this thread; `invoke` runs the body."""
@@ -127,13 +129,13 @@ class Send:
         def perform(effect: Effect) -> Any:
             if isinstance(effect, Invoke):
                 return self._invoke(effect, invoke)
-            self._mark(effect)
+            self.mark(effect)
             return self._scope.perform(effect)
 
         try:
             return drive(flow, perform)
         finally:
-            self._left()
+            self.left()
 
     async def run_async(self, flow: CallFlow, invoke: Callable[[str], Any]) -> Result:
         """As `run`, in a task; what `invoke` returns is awaited."""
@@ -141,26 +143,27 @@ class Send:
         async def perform(effect: Effect) -> Any:
             if isinstance(effect, Invoke):
                 return await self._invoke_async(effect, invoke)
-            self._mark(effect)
+            self.mark(effect)
             return await self._scope.perform_async(effect)
 
         def at_once(effect: Effect) -> Any:
-            self._mark(effect)
+            self.mark(effect)
             return self._scope.at_once(effect)
 
         try:
             return await drive_async(flow, perform, at_once, _AWAITED)
         finally:
-            self._left()
+            self.left()
 
-    def _mark(self, effect: Effect) -> None:
+    def mark(self, effect: Effect) -> None:
+        """Take note of the intent."""
         fact = effect.fact if isinstance(effect, WriteFact | QueueFact) else None
         if isinstance(fact, StepEvent) and fact.status is StepStatus.STARTED:
-            self._started = fact
+            self.started = fact
 
-    def _left(self) -> None:
+    def left(self) -> None:
         """However the flow ended, its send is no longer under way: one that never got an outcome is unknown."""
-        started = self._started
+        started = self.started
         if started is not None and self._scope.dropped(started.attempt) is not None:
             self._tell(started, Raised(InterruptedError("the call was cut off")))
 
@@ -193,8 +196,8 @@ class Send:
                 box.append(result)
                 ended_in_time.set()
                 late = given_up.is_set()
-            if late and self._started is not None:
-                self._tell(self._started, result)
+            if late and self.started is not None:
+                self._tell(self.started, result)
 
         context = contextvars.copy_context()
         threading.Thread(target=lambda: context.run(body), name=f"amends-{effect.attempt}", daemon=True).start()

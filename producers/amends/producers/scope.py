@@ -31,7 +31,7 @@ from amends.producers.effects import (
 )
 from amends.producers.ledger import Ledger
 from amends.producers.outbox import Outbox, Owed
-from amends.producers.scope_flow import Opening, admissible, heartbeat, ours
+from amends.producers.scope_flow import Opening, admissible, heartbeat, ours, unanswered_heartbeat
 from amends.schemas.commands import Phase, WorkflowEcho
 from amends.schemas.facts import StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 
@@ -238,28 +238,28 @@ class Scope:
                 if (now_ms - attempt.beat_at_ms) * 3 >= attempt.lease_ms:
                     attempt.beat_at_ms = now_ms
                     due.append(_step_beat(attempt.started, wall_ms))
-            silent_ms = now_ms - self._sent_at_ms
-            if not due and silent_ms * 3 >= self.terms.lease_ms and (standing := self._beating_as()) is not None:
-                due.append(heartbeat(self.terms, standing, self.opening.instance, wall_ms))
+            if not due and (now_ms - self._sent_at_ms) * 3 >= self.terms.lease_ms:
+                due.extend(self._beat(wall_ms))
             if due:
                 self._sent_at_ms = now_ms
             return due
 
-    def _beating_as(self) -> Standing | None:
-        """Return whose heart beats: nobody's if the scope is left or its workflow is somebody else's."""
+    def _beat(self, wall_ms: int) -> list[Owed]:
+        """Return the heartbeat of the agent, or none if the scope is left or its workflow is somebody else's."""
         if not self.alive or self.started_offset is None:
-            return None
-        if self.standing is None:  # not answered yet: the processor may be away, and will look back at this silence
-            return Standing(self.started_offset, 0, Phase.RUNNING)
+            return []
+        if self.standing is None:
+            return [unanswered_heartbeat(self.terms, self.opening.instance, wall_ms)]
         running = self.standing.phase in (Phase.RUNNING, Phase.FINISHING)
-        return self.standing if running and ours(self.opening, self.started_offset, self.standing) else None
+        if not running or not ours(self.opening, self.started_offset, self.standing):
+            return []
+        return [heartbeat(self.terms, self.standing, self.opening.instance, wall_ms)]
 
     def leave(self, lease_ms: int) -> None:
         """Owe the ledger a last heartbeat, with the lease the workflow is left with. Never waits."""
-        standing = self._beating_as()
-        if standing is not None:
-            beat = heartbeat(self.terms, standing, self.opening.instance, clock.wall_ms())
-            self.queue(replace(beat, lease_ms=lease_ms))
+        for beat in self._beat(clock.wall_ms()):
+            if isinstance(beat, WorkflowEvent) and beat.lease_ms is not None:
+                self.queue(replace(beat, lease_ms=lease_ms))
 
     def beaten(self, write: Write) -> None:
         """A heartbeat was written, or not: then it is due again at once."""

@@ -37,7 +37,7 @@ from amends.producers.effects import (
 from amends.producers.flow import ScopeTerms
 from amends.producers.outcome import failure
 from amends.schemas.commands import Phase
-from amends.schemas.facts import WorkflowEvent, WorkflowStatus
+from amends.schemas.facts import UNKNOWN_OFFSET, WorkflowEvent, WorkflowStatus
 
 
 class OnExisting(StrEnum):
@@ -129,6 +129,8 @@ def open_flow(opening: Opening) -> OpenFlow:
         if standing.workflow_offset < write.offset:
             history = yield ReadHistory(standing.workflow_offset, write.offset)
             yield Remember(history)
+            # Its lease may be that of a wait for a person; from here on it is an agent's.
+            yield QueueFact(heartbeat(terms, standing, opening.instance, now.wall_ms))
     return write.offset
 
 
@@ -196,6 +198,13 @@ def observed_end_flow(terms: ScopeTerms, error: BaseException | None) -> EndFlow
     status = WorkflowStatus.SUCCEEDED if error is None else WorkflowStatus.FAILED
     yield QueueFact(_event(terms, standing, status, now.wall_ms, error))
     return Unconfirmed("observed") if error is None else Failed(type(error).__name__)
+
+
+def unanswered_heartbeat(terms: ScopeTerms, instance: str, wall_ms: int) -> WorkflowEvent:
+    """Return the fact that an agent is alive whose start no processor has answered: it does not know yet whether the
+    workflow is its own, so it names no start and no lease."""
+    nowhere = Standing(UNKNOWN_OFFSET, 0, Phase.RUNNING)
+    return _event(terms, nowhere, WorkflowStatus.HEARTBEAT, wall_ms, instance=instance)
 
 
 def heartbeat(terms: ScopeTerms, standing: Standing, instance: str, wall_ms: int) -> WorkflowEvent:
