@@ -190,8 +190,8 @@ class HostileMapping(dict[str, Any]):
 
 
 class Lying:
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         raise RuntimeError("no")
 
 

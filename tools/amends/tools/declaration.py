@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,18 +22,12 @@ from amends.tools.resolve import MISSING, WHOLE_STEP, Missing, Resolved, Unresol
 from amends.tools.runner import NO_OPTIONS, BoundCall, CallOptions, fresh_key, runner_for
 from amends.tools.shape import AnyCallable, Shape
 
-_declared: weakref.WeakSet[Tool] = weakref.WeakSet()
 _SECRET_ROUNDS = 10_000  # about 3 ms: a recorded digest must not be a way to try a dictionary of passwords
 NO_RESEND = "no_resend"
 """Contract attribute: why the recorded input is not enough to make the call again."""
 
 
-def all_declared() -> list[Tool]:
-    """Return every tool this process declared and still holds, in no order."""
-    return list(_declared)
-
-
-@dataclass(eq=False, repr=False, slots=True, weakref_slot=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Tool:
     """A declared tool. Users meet it through its function; producers, workers and checks through this."""
 
@@ -55,7 +48,6 @@ class Tool:
 
     def __post_init__(self) -> None:
         self.signature = inspect.Signature(list(self.shape.recorded.values()))
-        _declared.add(self)
 
     def __repr__(self) -> str:
         return f"<tool {self.name} ({self.effect}) at {self.location}>"

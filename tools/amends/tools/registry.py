@@ -6,11 +6,12 @@ A record names a tool, never a module or a class; what is imported is what the w
 from __future__ import annotations
 
 import importlib
-import inspect
-from collections.abc import Iterable, Iterator
-from typing import Any
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from types import FunctionType
+from typing import Any, cast
 
-from amends.tools.declaration import Tool, all_declared
+from amends.tools.declaration import Tool
 from amends.tools.errors import ContractError, NoHandler
 from amends.tools.handlers import Handler, Role
 
@@ -29,8 +30,8 @@ class HandlerRegistry:
             ImportError: a module can't be imported; its own exceptions pass through.
         """
         for name in modules:
-            module = importlib.import_module(name)
-            for tool in _tools_of(module, name):
+            importlib.import_module(name)
+            for tool in _tools_of(name):
                 self.add(tool)
 
     def add(self, *declared: Any) -> None:
@@ -79,7 +80,7 @@ class HandlerRegistry:
         if found is not None:
             return found
         if tool_name in self._tools:
-            raise NoHandler(f"The tool {tool_name!r} is loaded ({self._tools[tool_name].location}), without a {role}.")
+            raise NoHandler(f"The tool {tool_name!r} is loaded ({self._tools[tool_name].location}), without {role}.")
         raise NoHandler(
             f"No loaded module declares the tool {tool_name!r}; loaded are {', '.join(sorted(self._tools)) or 'none'}."
         )
@@ -116,21 +117,24 @@ def _is_reloaded(before: Tool, after: Tool) -> bool:
     return (before.module, before.qualname) == (after.module, after.qualname) and "<locals>" not in after.qualname
 
 
-def _tools_of(module: Any, name: str) -> list[Tool]:
-    found = dict.fromkeys(_named(vars(module)))
-    below = [t for t in all_declared() if t.module == name or t.module.startswith(f"{name}.")]
-    for tool in sorted(below, key=lambda tool: (tool.module, tool.location)):
-        if "<locals>" not in tool.qualname and not any(_is_reloaded(other, tool) for other in found):
-            found[tool] = None
+def _tools_of(name: str) -> list[Tool]:
+    """Tools in the namespace of a module, and of the modules below it that are imported."""
+    below = sorted(n for n in sys.modules if n.startswith(f"{name}."))
+    found: dict[Tool, None] = {}
+    for module_name in (name, *below):
+        found.update(dict.fromkeys(_named(vars(sys.modules[module_name]), set())))
     return list(found)
 
 
-def _named(names: dict[str, Any]) -> Iterator[Tool]:
+def _named(names: Mapping[str, object], seen: set[type]) -> Iterator[Tool]:
+    # Types are asked for by `type`, not by attributes: a module may hold proxies that answer for something else.
     for value in list(names.values()):
-        if isinstance(getattr(value, "tool", None), Tool) and not inspect.isclass(value):
-            yield value.tool
-        elif inspect.isclass(value):
-            for member in list(vars(value).values()):
-                plain = getattr(member, "__func__", member)
-                if isinstance(getattr(plain, "tool", None), Tool):
-                    yield plain.tool
+        plain = value.__func__ if type(value) in (staticmethod, classmethod) else value  # type: ignore[attr-defined]
+        if type(plain) is FunctionType:
+            tool = plain.__dict__.get("tool")
+            if isinstance(tool, Tool):
+                yield tool
+        elif issubclass(type(value), type) and value not in seen:
+            kind = cast("type", value)
+            seen.add(kind)
+            yield from _named(vars(kind), seen)

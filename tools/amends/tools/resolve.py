@@ -78,12 +78,7 @@ def _reads(node: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     if kind == "field":
         yield (node["value"],)
     elif kind == "subexpression" and children[0]["type"] == "field":
-        names: list[str] = []
-        for child in children:
-            if child["type"] != "field":
-                break
-            names.append(child["value"])
-        yield tuple(names)
+        yield tuple(_leading_fields(children))
     elif kind == "subexpression" or kind in _FROM_LEFT:
         yield from _reads(children[0])  # what stands to the right is read from what is left, not from the root
     elif kind in ("current", "identity"):
@@ -91,6 +86,18 @@ def _reads(node: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     elif kind not in ("literal", "expref", "index"):
         for child in children:
             yield from _reads(child)
+
+
+def _leading_fields(children: list[dict[str, Any]]) -> Iterator[str]:
+    """`a`, then `b` in a chain `a.b[0].c`: the names up to the first that is not a plain field."""
+    for child in children:
+        plain = child["type"] == "field"
+        while child["type"] in _FROM_LEFT:  # `b[0]` hangs below the dot as a whole
+            child = child["children"][0]
+        if child["type"] == "field":
+            yield child["value"]
+        if not plain:
+            return
 
 
 def needs_outcome(contract: Contract) -> bool:
