@@ -27,7 +27,10 @@ THREAD_SWITCH_S = 0.0003
 @app.command()
 def compensator(
     modules: Annotated[list[str] | None, typer.Argument(help="Modules that declare the tools to undo.")] = None,
-    lane: Annotated[list[str] | None, typer.Option(help="An undo lane to serve; may be given again.")] = None,
+    lane: Annotated[
+        list[str] | None,
+        typer.Option(help="An undo lane to serve; may be given again. By default, the lanes of the loaded tools."),
+    ] = None,
     kafka: Annotated[str | None, typer.Option(help="host:port of brokers.")] = None,
     redis: Annotated[str | None, typer.Option(help="URL of the registry's Redis.")] = None,
     processes: Annotated[int | None, typer.Option(help="Processes for plain functions.")] = None,

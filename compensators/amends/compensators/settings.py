@@ -18,8 +18,9 @@ class CompensatorSettings(BaseModel):
     modules: tuple[str, ...] = ()
     """Modules that declare the tools whose undos this lane runs; imported at start, and by nothing a record says."""
 
-    lanes: tuple[str, ...] = ("default",)
-    """The undo lanes this process serves. They share one follower of the ledger, so let lanes share a process."""
+    lanes: tuple[str, ...] = ()
+    """The undo lanes this process serves; empty: those of the loaded tools. They share one follower of the ledger, so
+    let lanes share a process."""
 
     redis_url: SecretStr | None = SecretStr("redis://127.0.0.1:6379/0")
     """The registry's Redis or Valkey; it must not evict. Empty: no registry, the read back alone decides."""

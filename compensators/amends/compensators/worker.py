@@ -126,6 +126,7 @@ class Worker:
         self._given_registry = registry
         self._instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
         self.metrics = Metrics()
+        self._lane_names: tuple[str, ...] = ()
         self._lanes: list[LaneThread] = []
         self._dispatcher: Dispatcher | None = None
         self._follower: LedgerFollower | None = None
@@ -169,7 +170,10 @@ class Worker:
         if tools is None:
             tools = HandlerRegistry()
             tools.load(self._settings.modules)
-        for lane in self._settings.lanes:
+        self._lane_names = self._settings.lanes or tools.lanes
+        if not self._lane_names:
+            raise SettingsWrong("no lane to serve: name the modules that declare the tools to undo")
+        for lane in self._lane_names:
             if lane not in self._kafka.lanes:
                 raise SettingsWrong(
                     f"the lane {lane!r} does not exist: lanes are {', '.join(self._kafka.lanes)} (AMENDS_KAFKA__LANES)"
@@ -232,11 +236,11 @@ class Worker:
                 session_ms=self._settings.session_timeout_ms,
                 instance_id=self._settings.instance_id,
             )
-            for lane in self._settings.lanes
+            for lane in self._lane_names
         ]
         for lane in self._lanes:
             lane.start()
-        log.info("compensator %s serves the lanes %s", self._instance, ", ".join(self._settings.lanes))
+        log.info("compensator %s serves the lanes %s", self._instance, ", ".join(self._lane_names))
         waits = [asyncio.create_task(event.wait()) for event in (stop, self._ended)]
         try:
             while not (stop.is_set() or self._ended.is_set()):
@@ -356,7 +360,7 @@ class Worker:
         poll_age_ms = max(now_ms - lane.last_poll_ms for lane in self._lanes)
         oldest_ms = dispatcher.oldest_age_ms()
         detail: dict[str, object] = {
-            "lanes": list(self._settings.lanes),
+            "lanes": list(self._lane_names),
             "open": dispatcher.open,
             "oldest_command_ms": oldest_ms,
             "poll_age_ms": poll_age_ms,
