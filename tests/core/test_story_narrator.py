@@ -25,11 +25,24 @@ def test_an_undo_is_named_by_its_tool_whoever_tells_of_it() -> None:
     narrator = Narrator()
     assert "payments.charge" in words(narrator, StepEvent("o-1", "s", "a1", 0, StepStatus.STARTED, "payments.charge"))
     assert (
-        words(narrator, UndoEvent("o-1", "s", 1, 2, UndoStatus.STARTED, "w"))
+        words(narrator, UndoEvent("o-1", "s", 0, 1, UndoStatus.STARTED, "w"))
         == "starts to undo payments.charge, attempt 2"
     )
     timeout = Timeout("o-1", TimeoutKind.UNDO, 0, 3, 100, step_id="s")
     assert words(narrator, timeout) == "has not heard of the undo of payments.charge for its lease"
+
+
+def test_a_second_start_of_one_attempt_is_told_as_what_it_is() -> None:
+    narrator = Narrator()
+    words(narrator, UndoEvent("o-1", "s", 0, 0, UndoStatus.STARTED, "first", tool_name="payments.charge"))
+    again = words(narrator, UndoEvent("o-1", "s", 0, 0, UndoStatus.STARTED, "second", tool_name="payments.charge"))
+    assert again == "meets an attempt on payments.charge that another began, and leaves it"
+
+
+def test_a_timeout_is_told_once_however_often_it_is_proposed() -> None:
+    narrator = Narrator()
+    told = [words(narrator, Timeout("o-1", TimeoutKind.HEARTBEAT, 0, 3, due)) for due in (100, 200)]
+    assert told == ["has not heard of the agent for its lease", ""]
 
 
 def test_a_heartbeat_is_not_worth_a_line() -> None:

@@ -34,6 +34,15 @@ def redis_answers(host: str, port: int, timeout_ms: int = 1_000) -> bool:
         return False
 
 
+def answers(port: int, timeout_ms: int = 1_000) -> bool:
+    """Tell whether something on this machine takes connections on the port."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=timeout_ms / 1000):
+            return True
+    except OSError:
+        return False
+
+
 def wait_for(ready: Callable[[], bool], *, alive: Callable[[], bool], deadline_ms: int, every_ms: int = 20) -> bool:
     """Ask until it is ready (True), or it died or the deadline passed (False)."""
     end = time.monotonic() + deadline_ms / 1000

@@ -4,6 +4,7 @@ world.
 
 from __future__ import annotations
 
+import functools
 import time
 import uuid
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ import stripe
 
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import create_topics
-from amends.local.children import make_folder, remove_folder
+from amends.local.children import free_port, make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
 from amends.local.parts import Part, Parts, caller_of, environment
 from amends.local.servers import Servers
@@ -25,9 +26,13 @@ from amends.local.story.scenes import Fate, Scene
 from amends.local.story.timeline import Timeline
 from amends.local.story.tools import LANES
 from amends.local.story.world import STRIPE_TOKEN, Kind, Thing, Wanted, judge
+from amends.local.wire import answers, wait_for
 
 LOOK_EVERY_S = 0.05
 COMPENSATORS = 2
+READY_DEADLINE_MS = 30_000
+# Twenty agents that start at once on a small machine wait longer for one another than agents otherwise do.
+PATIENCE = {"AMENDS_PRODUCER__STANDING_WITHIN_MS": "30000", "AMENDS_PRODUCER__CONFIRM_WITHIN_MS": "30000"}
 
 
 @dataclass(slots=True)
@@ -55,7 +60,7 @@ def play(scene: Scene, servers: Servers, timeline: Timeline, *, replication_fact
     try:
         with remotes() as outside:
             create_topics(settings)
-            parts = Parts({**environment(settings, servers.redis.url), **outside.environment}, folder)
+            parts = Parts({**environment(settings, servers.redis.url), **outside.environment, **PATIENCE}, folder)
             return _Play(scene, settings, outside, parts, timeline, run_id).run()
     finally:
         remove_folder(folder)
@@ -75,6 +80,7 @@ class _Play:
         self.listener = Listener(settings, self._heard)
         self.processors: list[Part] = []
         self.compensators: list[Part] = []
+        self.health: dict[str, int] = {}
         self.agents: dict[str, Part] = {}
         self.fates: dict[str, Fate] = {}
         self.ending = Ending()
@@ -98,16 +104,30 @@ class _Play:
         for fault in self.scene.faults:
             self.outside.set_fault(self._base(fault.service), fault.call, fault.fault, fault.times)
         self.listener.start()
-        self.processors.append(self.parts.amends("processor", "processor"))
+        self.processors.append(self._start_part("processor", "processor"))
         lanes = [argument for lane in LANES for argument in ("--lane", lane)]
         for number in range(1, COMPENSATORS + 1):
             name = f"compensator-{number}"
-            self.compensators.append(self.parts.amends(name, "compensator", "amends.local.story.tools", *lanes))
+            self.compensators.append(self._start_part(name, "compensator", "amends.local.story.tools", *lanes))
         running = ", ".join(f"{part.name} (pid {part.pid})" for part in (*self.processors, *self.compensators))
         self.timeline.say("demo", f"started {running}")
+        self._wait_until_ready()
         method = _payment_method(self.outside)
         for order in self.orders:
             self._start_agent(order, method)
+
+    def _start_part(self, name: str, *arguments: str) -> Part:
+        port = free_port()
+        part = self.parts.amends(name, *arguments, "--health-port", str(port))
+        self.health[name] = port
+        return part
+
+    def _wait_until_ready(self) -> None:
+        """Until every part answers: agents that come before the processor would only wait for it."""
+        for part in (*self.processors, *self.compensators):
+            ready = functools.partial(answers, self.health[part.name])
+            if not wait_for(ready, alive=functools.partial(_runs, part), deadline_ms=READY_DEADLINE_MS):
+                raise ServerUnavailable(f"{part.name} did not start:\n{part.last_words()}")
 
     def _start_agent(self, order: str, method: str) -> None:
         arguments = [order, "--payment-method", method, *(["--mail"] if self.scene.mail else [])]
@@ -207,6 +227,10 @@ class _Play:
 
     def _base(self, service: str) -> str:
         return str(getattr(self.outside.addresses, service))
+
+
+def _runs(part: Part) -> bool:
+    return part.child.alive
 
 
 def _payment_method(outside: Remotes) -> str:

@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from amends.kafka.consumer import HEAD, PartitionConsumer
+from amends.kafka.consumer import PartitionConsumer
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.local.story.narrator import Line, Narrator
 from amends.schemas.codec import UnreadableRecord, decode
 
 POLL_MS = 50
+FIRST = 0  # the topics of a run are its own: nothing of them is older
 
 Answer = TypeVar("Answer")
 
@@ -52,7 +53,7 @@ class Listener:
                 places = [
                     TopicPartition(name, number) for name in names for number in range(consumer.partitions_of(name))
                 ]
-                consumer.add(dict.fromkeys(places, HEAD))
+                consumer.add(dict.fromkeys(places, FIRST))
                 while not self._stopping.is_set():
                     for record in consumer.poll_batch(POLL_MS).records:
                         self._take(record)

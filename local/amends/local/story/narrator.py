@@ -42,6 +42,7 @@ class Narrator:
     incidents: dict[str, Incident] = field(default_factory=dict[str, Incident])
     dead_letters: list[DeadLetter] = field(default_factory=list[DeadLetter])
     step_tools: dict[str, str] = field(default_factory=dict[str, str])
+    told: set[object] = field(default_factory=set[object])
 
     def see(self, record: Record) -> Line | None:
         """Take a record of any of our topics; return a line if it is worth one."""
@@ -52,10 +53,15 @@ class Narrator:
             case WorkflowEvent():
                 return _of_workflow(record)
             case UndoEvent():
-                return _of_undo(record, self.step_tools.get(record.step_id, record.tool_name))
+                begun = record.status is UndoStatus.STARTED
+                again = begun and self._again((record.step_id, record.generation, record.attempt))
+                return _of_undo(record, self.step_tools.get(record.step_id, record.tool_name), again)
             case Resolution():
                 return _of_resolution(record, self.step_tools.get(record.step_id or "", "a step"))
             case Timeout():
+                proposed = (record.workflow_id, record.epoch, record.kind, record.attempt, record.undo_attempt)
+                if self._again(proposed):
+                    return None  # a Timeout is a proposal, and is repeated until it is accepted
                 return _of_timeout(record, self.step_tools.get(record.step_id or "", "a step"))
             case WorkflowEcho():
                 return self._echo(record)
@@ -83,6 +89,12 @@ class Narrator:
             for found in self.incidents.values()
             if found.workflow_id == workflow_id and found.state is IncidentState.OPEN
         ]
+
+    def _again(self, what: object) -> bool:
+        """Tell whether this was told before."""
+        known = what in self.told
+        self.told.add(what)
+        return known
 
     def _echo(self, echo: WorkflowEcho) -> Line | None:
         before = self.echoes.get(echo.workflow_id)
@@ -139,8 +151,11 @@ def _of_workflow(fact: WorkflowEvent) -> Line | None:
             return None
 
 
-def _of_undo(fact: UndoEvent, tool: str) -> Line | None:
-    attempt = "" if fact.attempt <= 1 else f", attempt {fact.attempt}"
+def _of_undo(fact: UndoEvent, tool: str, again: bool) -> Line | None:
+    if again:
+        # Whoever reads the ledger back and finds another's STARTED of the same attempt before its own does nothing.
+        return Line("compensator", fact.workflow_id, f"meets an attempt on {tool} that another began, and leaves it")
+    attempt = f", attempt {fact.attempt + 1}" if fact.attempt else ""
     words = {
         UndoStatus.STARTED: f"starts to undo {tool}{attempt}",
         UndoStatus.UNDONE: f"{tool} is undone{' (verified)' if fact.verified else ''}{_because(fact.evidence)}",

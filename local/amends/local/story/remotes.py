@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import socket
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from amends.local.children import Child, free_port, make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
 from amends.local.story.remote import Unavailable, call
 from amends.local.story.world import Addresses, Thing, read_world
-from amends.local.wire import wait_for
+from amends.local.wire import answers, wait_for
 
 START_DEADLINE_MS = 30_000
 PAYMENTS, WAREHOUSE, SHIPPING = "STORY_PAYMENTS_URL", "STORY_WAREHOUSE_URL", "STORY_SHIPPING_URL"
@@ -77,7 +76,7 @@ def remotes() -> Iterator[Remotes]:
         for command in commands.values():
             started.children.append(Child(command, folder=folder))
         for (port, command), child in zip(commands.items(), started.children, strict=True):
-            ready = functools.partial(_listens if port == stripe else _healthy, port)
+            ready = functools.partial(answers if port == stripe else _healthy, port)
             if not wait_for(ready, alive=functools.partial(_runs, child), deadline_ms=START_DEADLINE_MS):
                 raise ServerUnavailable(f"a service of the story did not start: {' '.join(command)}")
         yield started
@@ -99,12 +98,4 @@ def _healthy(port: int) -> bool:
     try:
         return bool(call("GET", f"http://127.0.0.1:{port}/healthz", timeout_s=1)["ok"])
     except Unavailable:
-        return False
-
-
-def _listens(port: int) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1):
-            return True
-    except OSError:
         return False

@@ -1,0 +1,159 @@
+"""The demo and `amends up`, as a user runs them: whole programs, judged by what they print, how they exit, what they
+leave.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from tests.processes import left_running, new_mark
+
+from amends.local.kafka_server import KafkaServer
+
+AMENDS = [sys.executable, "-c", "from amends.console.main import main; main()"]
+QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart"
+LIMIT_S = 170
+
+
+def play(*options: str) -> str:
+    """Run `amends demo`, and return what it printed; it must exit 0 and leave nothing running."""
+    mark = new_mark()
+    done = subprocess.run(
+        [*AMENDS, "demo", *options],
+        env={**os.environ, **mark},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All is well" in done.stdout
+    assert left_running(mark) == []
+    return done.stdout
+
+
+@pytest.fixture
+def given(kafka: KafkaServer, redis_url: str) -> list[str]:
+    return ["--kafka", kafka.bootstrap_servers, "--redis", redis_url]
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+@pytest.mark.slow
+def test_an_agent_killed_inside_a_call_is_undone_though_a_compensator_dies_inside_the_refund(given: list[str]) -> None:
+    told = play("--scene", "killed", *given)
+    assert "SIGKILL to the agent" in told
+    assert "inside the refund" in told
+    assert "payments.charge is undone (verified)" in told
+    assert "COMPENSATED" in told
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("embedded_kafka", "embedded_redis_url")  # skips where there are no wheels
+def test_the_demo_runs_on_the_embedded_servers_alone() -> None:
+    told = play("--embedded")
+    assert "Kafka: embedded" in told
+    assert "Redis: embedded" in told
+    assert "SIGKILL to the agent" in told
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+@pytest.mark.slow
+def test_nothing_is_undone_where_nothing_went_wrong(given: list[str]) -> None:
+    told = play("--scene", "clean", *given)
+    assert "SUCCEEDED" in told
+    assert "starts to undo" not in told
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+@pytest.mark.slow
+def test_a_remote_that_stays_down_ends_in_a_dead_letter_and_holds_up_nothing_else(given: list[str]) -> None:
+    told = play("--scene", "remote-down", *given)
+    assert "Dead letter: shipping.buy_label" in told
+    assert "Incident, open" in told
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+@pytest.mark.slow
+def test_what_cannot_be_undone_becomes_an_incident(given: list[str]) -> None:
+    told = play("--scene", "irreversible", *given)
+    assert "Incident, open" in told
+
+
+def test_a_scene_that_is_not_there_is_refused_with_those_that_are() -> None:
+    done = subprocess.run(
+        [*AMENDS, "demo", "--scene", "no-such"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert "killed" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("embedded_kafka", "embedded_redis_url")
+def test_up_runs_a_users_own_tools_until_it_is_told_to_end(tmp_path: Path) -> None:
+    mark = new_mark()
+    database = tmp_path / "bookings.sqlite"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AMENDS_")}
+    environment = {**kept, **mark, "BOOKINGS": str(database)}
+    up = subprocess.Popen(
+        [*AMENDS, "up", "--embedded", "--module", "travel", "--lane", "bookings"],
+        env=environment, cwd=QUICKSTART, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    watchdog = threading.Timer(LIMIT_S, up.kill)
+    watchdog.start()
+    try:
+        exports = read_exports(up)
+        agent = subprocess.run(
+            [sys.executable, "travel.py", "fail"],
+            env={**environment, **exports}, cwd=QUICKSTART, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert "RuntimeError: the guest changed her mind" in agent.stderr, agent.stderr
+        assert wait_for_states(database) == [("AM 42", "cancelled"), ("Harbour Inn", "cancelled")]
+        up.send_signal(signal.SIGTERM)
+        assert up.wait(60) == 0
+    finally:
+        watchdog.cancel()
+        up.kill()
+        up.wait()
+        assert up.stdout is not None
+        up.stdout.close()
+    assert left_running(mark) == []
+
+
+def read_exports(up: subprocess.Popen[str]) -> dict[str, str]:
+    """Read what `amends up` prints, up to the last of its `export` lines."""
+    exports: dict[str, str] = {}
+    assert up.stdout is not None
+    for line in up.stdout:
+        if line.strip().startswith("export "):
+            name, _, value = line.strip().removeprefix("export ").partition("=")
+            exports[name] = value
+            if name == "AMENDS_COMPENSATOR__REDIS_URL":
+                break
+    return exports
+
+
+def wait_for_states(database: Path) -> list[tuple[str, str]]:
+    """Return what stands in the example's database once nothing is booked any more, or at the deadline."""
+    waited = threading.Event()
+    for _ in range(300):
+        connection = sqlite3.connect(database)
+        rows = [
+            (str(what), str(state))
+            for what, state in connection.execute("SELECT what, state FROM bookings ORDER BY what")
+        ]
+        connection.close()
+        if rows and all(state == "cancelled" for _, state in rows):
+            return rows
+        waited.wait(0.1)
+    return rows
