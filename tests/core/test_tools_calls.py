@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Annotated, Any
 
 import pytest
+from pydantic import SecretStr
 
 from amends.schemas.payload import SecretDigest, encode_payload
 from amends.tools import (
@@ -27,6 +28,7 @@ from amends.tools import (
     irreversible,
     options,
     read_only,
+    secret,
     set_outside,
     set_testing,
 )
@@ -228,6 +230,16 @@ def test_a_secret_reaches_the_tool_and_nothing_else(recorder: Recorder) -> None:
     assert first.redact("bad password 'hunter2'") == "bad password '(secret)'"
     with pytest.raises(CannotResend, match="secret"):
         create.tool.call_again(first.arguments, "key")
+
+
+@pytest.mark.parametrize(
+    "value", ["hunter2", b"hunter2", SecretStr("hunter2"), {"pin": ["hunter2", None]}, ("", "hunter2")]
+)
+def test_a_secret_of_any_shape_is_kept_out_of_words(recorder: Recorder, value: Any) -> None:
+    login = compensable("users.login")(secret("password")(lambda password: None))
+    login(value)
+    assert "hunter2" not in repr(recorder.calls[0])
+    assert recorder.calls[0].redact("wrong: hunter2") == "wrong: (secret)"
 
 
 # --- outside a workflow ---------------------------------------------------------------------------------------------

@@ -145,6 +145,8 @@ OUTPUT = {"charge": "output.id"}
         (lambda: _undo(arguments=OUTPUT, lease="0s")(_takes), "between a millisecond"),
         (lambda: _undo(arguments=OUTPUT, attempts=0)(_takes), "attempts=0"),
         (lambda: _undo(arguments=OUTPUT, attempts=True)(_takes), "attempts=True"),
+        (lambda: _undo(arguments={"charge": 5})(_takes), "is no text"),
+        (lambda: _undo(arguments=["output.id"])(_takes), "arguments is a mapping"),
         (lambda: _undo(arguments=OUTPUT, lane="a b")(_takes), "has no lane 'a b'"),
         (lambda: _undo(arguments=OUTPUT, windw="1d")(_takes), "no option 'windw'; did you mean 'window'"),
         (lambda: _undo(arguments=OUTPUT, refused_by=(Exception,))(_takes), "does not prove that nothing happened"),

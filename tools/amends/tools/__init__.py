@@ -39,7 +39,8 @@ from amends.tools.errors import (
 from amends.tools.handlers import Handler, Role
 from amends.tools.registry import HandlerRegistry, needs_step
 from amends.tools.runner import BoundCall, CallOptions, Runner, RunningStep, current_step, set_outside, set_testing
-from amends.tools.shape import KEY, Secret, secret
+from amends.tools.secrecy import Secret, secret
+from amends.tools.shape import KEY
 from amends.tools.step import Step, step_from_facts
 
 __all__ = [

@@ -58,6 +58,8 @@ def check_undo(tool: Tool, handler: Handler, terms: UndoTerms) -> None:
 
 def _check_expression(tool: Tool, handler: Handler, name: str, text: str) -> None:
     where = f"{handler.location}: {name} = {text!r}"
+    if not isinstance(text, str):
+        raise ContractError(f'{where} is no text: arguments map a parameter to a JMESPath, such as "output.id".')
     try:
         paths = reads_of(text)
     except JMESPathError as error:

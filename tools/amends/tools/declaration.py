@@ -20,6 +20,7 @@ from amends.tools.errors import CannotResend, ContractError
 from amends.tools.handlers import Exceptions, Handler, is_one_of, qualified_name
 from amends.tools.resolve import MISSING, WHOLE_STEP, Missing, Resolved, Unresolved, resolve
 from amends.tools.runner import NO_OPTIONS, BoundCall, CallOptions, fresh_key, runner_for
+from amends.tools.secrecy import revealed, texts_of
 from amends.tools.shape import AnyCallable, Shape
 
 _SECRET_ROUNDS = 10_000  # about 3 ms: a recorded digest must not be a way to try a dictionary of passwords
@@ -196,15 +197,14 @@ class Tool:
         recorded = dict(bound.arguments)
         hidden = {name: recorded[name] for name in self.shape.secrets}
         recorded.update({name: self._secret(name, value) for name, value in hidden.items()})
-        return BoundCall(self, recorded, options, invoke, tuple(map(str, hidden.values())))
+        texts = {text for value in hidden.values() for text in texts_of(value)}
+        return BoundCall(self, recorded, options, invoke, tuple(sorted(texts, key=len, reverse=True)))
 
     def _secret(self, name: str, value: object) -> Any:
         if value is None:
             return None
-        reveal = getattr(value, "get_secret_value", None)  # pydantic's SecretStr shows stars
         salt = f"amends\n{self.name}\n{name}".encode()
-        known = canonical(reveal() if callable(reveal) else value)
-        return SecretDigest(hashlib.pbkdf2_hmac("sha256", known, salt, _SECRET_ROUNDS).hex())
+        return SecretDigest(hashlib.pbkdf2_hmac("sha256", canonical(revealed(value)), salt, _SECRET_ROUNDS).hex())
 
     def refuses(self, error: BaseException) -> bool:
         """Tell whether `error` is a declared refusal: the call did not happen."""

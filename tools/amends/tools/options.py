@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 from amends.schemas.contract import CallTerms, Contract, Effect, Idempotency, ProbeTerms, UndoTerms
 from amends.tools.durations import Duration, duration_ms
@@ -96,7 +96,7 @@ def undo_terms_of(tool_name: str, shape: Shape, given: UndoOptions) -> UndoTerms
     """Return the terms of an undo."""
     where = f"{shape.location}: the undo of {tool_name!r}"
     _known(where, given, UndoOptions)
-    lane = given.get("lane", tool_name.partition(".")[0])
+    lane = given.get("lane") or tool_name.partition(".")[0]
     if _LANE.fullmatch(lane) is None:
         raise ContractError(
             f"{where} has no lane {lane!r}: it is part of a topic's name. Give lane=... of letters, digits, . _ or -"
@@ -106,7 +106,7 @@ def undo_terms_of(tool_name: str, shape: Shape, given: UndoOptions) -> UndoTerms
     return UndoTerms(
         handler=tool_name,
         lane=lane,
-        arguments=dict(given.get("arguments", {})),
+        arguments=_arguments(where, given),
         idempotency=_idempotency(where, given, takes_key=shape.key_name is not None),
         key_ttl_ms=_duration(where, given, "key_ttl", None),
         lease_ms=_duration(where, given, "lease", 30_000),
@@ -132,6 +132,13 @@ def probe_terms_of(tool_name: str, shape: Shape, given: ProbeOptions) -> tuple[P
         backoff_cap_ms=_duration(where, given, "backoff_cap", 60_000),
     )
     return terms, _duration(where, given, "settles_in", None)
+
+
+def _arguments(where: str, given: UndoOptions) -> dict[str, str]:
+    arguments: object = given.get("arguments") or {}
+    if not isinstance(arguments, Mapping):
+        raise ContractError(f'{where}: arguments is a mapping, such as arguments={{"charge": "output.id"}}.')
+    return dict(cast("Mapping[str, str]", arguments))
 
 
 def _known(where: str, given: Mapping[str, Any], options: type) -> None:

@@ -12,12 +12,13 @@ import typing
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Annotated, Any, Final, cast
+from typing import Any, Final, cast
 
-from pydantic import ConfigDict, PydanticUserError, SecretBytes, SecretStr, TypeAdapter, ValidationError
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
 from amends.tools.errors import ArgumentsDoNotFit, ContractError
+from amends.tools.secrecy import is_secret, secret_names
 from amends.tools.step import Step
 
 AnyCallable = Callable[..., Any]
@@ -35,28 +36,6 @@ class _Key(str):
 
 KEY: Final[str] = _Key("(amends replaces this by the idempotency key)")
 """Default of the parameter that gets the idempotency key: the same on every try, hidden from the tool's signature."""
-
-
-class Secret:
-    """Mark of a secret argument: `password: Annotated[str, Secret]`. Recorded as a digest, never as itself."""
-
-
-F = typing.TypeVar("F", bound=AnyCallable)
-
-
-def secret(*names: str) -> Callable[[F], F]:
-    """Mark arguments as secret, below the tool's decorator: recorded as digests, so an undo can't read them."""
-
-    def mark(function: F) -> F:
-        function.__dict__["__amends_secret__"] = (*secret_names(function), *names)
-        return function
-
-    return mark
-
-
-def secret_names(function: object) -> tuple[str, ...]:
-    """Return the names `secret` marked on `function`."""
-    return cast("tuple[str, ...]", getattr(function, "__amends_secret__", ()))
 
 
 def underlying(callable_object: object) -> Any:
@@ -179,7 +158,7 @@ def shape_of(function: AnyCallable, *, handler: bool = False) -> Shape:
         self_name=self_name,
         key_name=key_name,
         step_name=step_name,
-        secrets=frozenset(marked | {n for n in recorded if _is_secret(hints[n])}),
+        secrets=frozenset(marked | {n for n in recorded if is_secret(hints[n])}),
         asynchronous=_is_asynchronous(function, target, returns),
         signature=signature,
     )
@@ -212,15 +191,6 @@ def _hint(annotation: Any, target: object) -> Any:
 
 def _is_step(hint: Any) -> bool:
     return hint is Step or (isinstance(hint, str) and hint.strip("'\"").rpartition(".")[2] == "Step")
-
-
-def _is_secret(hint: Any) -> bool:
-    if isinstance(hint, str):  # not understood: rather a digest too many than a secret on the ledger
-        return "Secret" in hint
-    if typing.get_origin(hint) is Annotated:
-        inner, *marks = typing.get_args(hint)
-        return any(mark is Secret or isinstance(mark, Secret) for mark in marks) or _is_secret(inner)
-    return hint in (SecretStr, SecretBytes) or any(_is_secret(part) for part in typing.get_args(hint))
 
 
 def _adapter(hint: Any) -> TypeAdapter[Any] | None:
