@@ -31,6 +31,7 @@ from amends.schemas.payload import (
     decoded_form,
     encode_bounded,
     encode_payload,
+    snapshot,
 )
 
 SCALARS = (
@@ -68,7 +69,9 @@ def test_the_bytes_are_json_in_utf8(value: Any) -> None:
 
 @given(VALUES)
 def test_a_live_value_in_decoded_form_is_what_the_ledger_will_give(value: Any) -> None:
-    assert decoded_form(value) == decode_payload(encode_payload(value))
+    recorded = decode_payload(encode_payload(value))
+    assert decoded_form(value) == snapshot(value) == recorded
+    assert encode_payload(recorded) == encode_payload(value)
 
 
 @given(st.binary() | st.text().map(str.encode) | st.recursive(st.none() | st.text(), st.lists).map(encode_payload))

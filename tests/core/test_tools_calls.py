@@ -92,13 +92,24 @@ def test_a_tool_is_a_plain_function_to_frameworks() -> None:
 def test_a_call_is_recorded_by_name_with_defaults_and_without_the_key(recorder: Recorder) -> None:
     assert charge("cus_1") == ("cus_1", 500, (), "the-key", {})
     assert charge("cus_1", 7, "a", "b", tax=1) == ("cus_1", 7, ("a", "b"), "the-key", {"tax": 1})
-    assert recorder.calls[0].arguments == {"customer": "cus_1", "amount_cents": 500, "lines": (), "extra": {}}
+    assert recorder.calls[0].arguments == {"customer": "cus_1", "amount_cents": 500, "lines": [], "extra": {}}
     assert recorder.calls[1].arguments == {
         "customer": "cus_1",
         "amount_cents": 7,
-        "lines": ("a", "b"),
+        "lines": ["a", "b"],
         "extra": {"tax": 1},
     }
+
+
+def test_what_a_tool_does_to_its_arguments_does_not_change_the_record(recorder: Recorder) -> None:
+    @compensable("orders.ship")
+    def ship(order: dict[str, Any], lines: list[Any], when: set[int]) -> str:
+        lines.append(3)
+        when.clear()
+        return str(order.pop("id"))
+
+    assert ship({"id": "o-1", "at": {"x": 1}}, [1, [2]], {5}) == "o-1"
+    assert recorder.calls[0].arguments == {"order": {"id": "o-1", "at": {"x": 1}}, "lines": [1, [2]], "when": [5]}
 
 
 async def test_async_stays_async(recorder: Recorder) -> None:

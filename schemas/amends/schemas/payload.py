@@ -39,6 +39,7 @@ __all__ = [
     "decoded_form",
     "encode_bounded",
     "encode_payload",
+    "snapshot",
 ]
 
 CUT_BYTES_MIN = 256
@@ -81,6 +82,17 @@ def _refuse_constant(name: str) -> Any:
 def decoded_form(value: object) -> Any:
     """Return what `decode_payload(encode_payload(value))` returns. JMESPath sees values in this form."""
     return value if is_plain(value) else from_json_value(to_json_value(value))
+
+
+def snapshot(value: object) -> Any:
+    """Return the decoded form of `value` as it is now: nothing done to `value` later changes it."""
+    return _copied(value) if is_plain(value) else from_json_value(to_json_value(value))
+
+
+def _copied(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if type(value) is list else value
 
 
 def contains_not_kept(value: object) -> bool:

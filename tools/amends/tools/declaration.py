@@ -14,7 +14,7 @@ from typing import Any
 
 from amends.schemas.codec import encode
 from amends.schemas.contract import Contract, Effect, Idempotency, ProbeTerms, UndoTerms, VerifyTerms
-from amends.schemas.payload import SecretDigest, canonical, contains_not_kept
+from amends.schemas.payload import SecretDigest, canonical, contains_not_kept, snapshot
 from amends.tools import checks
 from amends.tools.errors import CannotResend, ContractError
 from amends.tools.handlers import Exceptions, Handler, is_one_of, qualified_name
@@ -194,9 +194,9 @@ class Tool:
             filled = bound.kwargs if key_name is None else {**bound.kwargs, key_name: key}
             return function(*own, *bound.args, **filled)
 
-        recorded = dict(bound.arguments)
-        hidden = {name: recorded[name] for name in self.shape.secrets}
-        recorded.update({name: self._secret(name, value) for name, value in hidden.items()})
+        hidden = {name: bound.arguments[name] for name in self.shape.secrets}
+        shown = {name: self._secret(name, hidden[name]) if name in hidden else v for name, v in bound.arguments.items()}
+        recorded = {name: snapshot(value) for name, value in shown.items()}  # the body may change what it was given
         texts = {text for value in hidden.values() for text in texts_of(value)}
         return BoundCall(self, recorded, options, invoke, tuple(sorted(texts, key=len, reverse=True)))
 

@@ -41,10 +41,10 @@ NO_OPTIONS = CallOptions()
 class BoundCall:
     """One call, ready to be made.
 
-    `arguments` are what is recorded: by parameter name, defaults filled in, without `self` and the key's parameter,
-    secrets as `SecretDigest`. `invoke` holds the real values; it takes the idempotency key and returns the tool's own
-    value, or an awaitable where `tool.asynchronous`. It may be invoked again with the same key only where the contract
-    allows a second send.
+    `arguments` are what is recorded, in decoded form, as they were before the call: by parameter name, defaults filled
+    in, without `self` and the key's parameter, secrets as `SecretDigest`. `invoke` holds the real values; it takes the
+    idempotency key and returns the tool's own value, or an awaitable where `tool.asynchronous`. It may be invoked again
+    with the same key only where the contract allows a second send. `secrets` are texts for `redact`.
     """
 
     tool: Tool
