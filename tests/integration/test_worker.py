@@ -11,12 +11,13 @@ import subprocess
 import sys
 import urllib.request
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from tests.integration.kafka_parts import DEADLINE_S, ROOT
+import pytest_asyncio
+from tests.integration.kafka_parts import DEADLINE_S, ROOT, eventually, settings_of
 from tests.integration.undo_tools import coroutine, lines_of, plain
 
 from amends.compensators.lane import group_of
@@ -32,11 +33,11 @@ from amends.local.redis_server import RedisServer
 from amends.schemas.codec import decode, encode
 from amends.schemas.commands import Command, ProbeCommand, ResendCommand, UndoCommand, UndoEntry
 from amends.schemas.contract import Idempotency
-from amends.schemas.facts import Decision, Fact, Resolution, StepEvent, StepStatus, UndoEvent, UndoStatus
+from amends.schemas.facts import Fact, Resolution, StepEvent, StepStatus, UndoEvent
 from amends.schemas.keys import forward_key, partition_for, record_key, undo_key
 from amends.schemas.payload import encode_payload
 
-pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.asyncio(loop_scope="module")]
 
 MODULE = "tests.integration.undo_tools"
 LANE = "files"
@@ -138,6 +139,9 @@ class Bench:
     def undo_statuses(self, workflow: str) -> list[str]:
         return [fact.status.value for fact in self.facts(workflow) if isinstance(fact, UndoEvent)]
 
+    def decisions(self, workflow: str) -> list[str]:
+        return [fact.decision.value for fact in self.facts(workflow) if isinstance(fact, Resolution)]
+
     async def until(self, look: Callable[[], bool]) -> None:
         give_up_at = asyncio.get_running_loop().time() + DEADLINE_S
         while not look():
@@ -155,18 +159,39 @@ class Bench:
         return lines_of(self.world).count(f"undo {name}")
 
 
-@pytest.fixture
-async def bench(kafka: KafkaServer, topic_prefix: str, redis_url: str, tmp_path: Path) -> AsyncIterator[Bench]:
-    base = with_topics_of(kafka, topic_prefix)
-    with Publisher(base) as publisher:
-        bench = Bench(base, publisher, redis_url, str(tmp_path / "world"))
+@contextlib.contextmanager
+def bench_on(kafka: KafkaServer, topic_prefix: str, redis_url: str, folder: Path) -> Iterator[Bench]:
+    settings = with_topics_of(kafka, topic_prefix)
+    with Publisher(settings) as publisher:
+        bench = Bench(settings, publisher, redis_url, str(folder / "world"))
         yield bench
         bench.reader.close()
 
 
-def with_topics_of(kafka: KafkaServer, topic_prefix: str) -> KafkaSettings:
-    from tests.integration.kafka_parts import settings_of
+@pytest.fixture
+def bench(kafka: KafkaServer, topic_prefix: str, redis_url: str, tmp_path: Path) -> Iterator[Bench]:
+    with bench_on(kafka, topic_prefix, redis_url, tmp_path) as bench:
+        yield bench
 
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def served(
+    kafka: KafkaServer, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Bench, Worker]]:
+    """A bench that one worker serves for all tests that ask for it."""
+    folder = tmp_path_factory.mktemp("served")
+    with bench_on(kafka, f"t{uuid.uuid4().hex[:10]}", redis_url, folder) as bench:
+        async with bench.worker() as worker:
+            yield bench, worker
+
+
+@pytest.fixture
+def workflow() -> str:
+    """A workflow id that no other test uses; it is also the name of what is done and undone in the world."""
+    return f"w-{uuid.uuid4().hex[:8]}"
+
+
+def with_topics_of(kafka: KafkaServer, topic_prefix: str) -> KafkaSettings:
     settings = settings_of(kafka, topic_prefix).model_copy(update={"lanes": (LANE,)})
     create_topics(settings)
     eventually(lambda: not check_topics(settings))
@@ -176,16 +201,18 @@ def with_topics_of(kafka: KafkaServer, topic_prefix: str) -> KafkaSettings:
 # --- one worker -----------------------------------------------------------------------------------------------------
 
 
+Served = tuple[Bench, Worker]
+
+
 @pytest.mark.parametrize("tool", ["files.plain", "files.coroutine"])
-async def test_a_command_is_carried_out_once_recorded_settled_and_committed(bench: Bench, tool: str) -> None:
-    command = bench.undo("w1", tool)
-    async with bench.worker():
-        bench.command(command)
-        bench.command(command)
-        await bench.until_committed(2)
-    assert bench.done("w1") == 1
-    facts = [fact for fact in bench.facts("w1") if isinstance(fact, UndoEvent)]
-    assert [fact.status for fact in facts][:2] == [UndoStatus.STARTED, UndoStatus.UNDONE]
+async def test_a_command_is_carried_out_once_recorded_and_settled(served: Served, workflow: str, tool: str) -> None:
+    bench, _ = served
+    command = bench.undo(workflow, tool)
+    bench.command(command)
+    bench.command(command)
+    await bench.until(lambda: bench.undo_statuses(workflow) == ["STARTED", "UNDONE", "UNDONE"])
+    assert bench.done(workflow) == 1
+    facts = [fact for fact in bench.facts(workflow) if isinstance(fact, UndoEvent)]
     assert {fact.owner for fact in facts} == {facts[0].owner}, "the second delivery told the same outcome again"
     assert facts[1].verified == (tool == "files.coroutine")
     client = connect(bench.redis_url)
@@ -195,58 +222,76 @@ async def test_a_command_is_carried_out_once_recorded_settled_and_committed(benc
     assert isinstance(answer, Done)
 
 
-async def test_a_run_started_at_once_is_undone_in_plan_order(bench: Bench) -> None:
-    offset = bench.started("w1")
-    names = ("c", "b", "a")
+async def test_a_run_started_at_once_is_undone_in_plan_order(served: Served, workflow: str) -> None:
+    bench, _ = served
+    offset = bench.started(workflow)
+    names = [f"{workflow}-{name}" for name in ("c", "b", "a")]
     entries = tuple(bench.entry(f"step-{name}", "files.coroutine", offset, name) for name in names)
-    async with bench.worker():
-        bench.command(UndoCommand("w1", 0, 1, LANE, offset, entries, at_once=True))
-        await bench.until_committed(1)
-    assert [line for line in lines_of(bench.world) if line.startswith("undo")] == ["undo c", "undo b", "undo a"]
-    assert bench.undo_statuses("w1") == ["STARTED"] * 3 + ["UNDONE"] * 3
+    bench.command(UndoCommand(workflow, 0, 1, LANE, offset, entries, at_once=True))
+    await bench.until(lambda: bench.undo_statuses(workflow) == ["STARTED"] * 3 + ["UNDONE"] * 3)
+    undone = [line for line in lines_of(bench.world) if line.startswith(f"undo {workflow}")]
+    assert undone == [f"undo {name}" for name in names]
 
 
-async def test_a_step_that_started_after_the_plan_releases_the_undo(bench: Bench) -> None:
-    command = bench.undo("w1")
-    bench.write(StepEvent("w1", "step-late", "a9", 0, StepStatus.STARTED, "t", workflow_offset=0))
-    async with bench.worker():
-        bench.command(command)
-        await bench.until_committed(1)
-    assert bench.done("w1") == 0
-    assert bench.undo_statuses("w1") == ["STARTED", "RELEASED"]
+async def test_a_step_that_started_after_the_plan_releases_the_undo(served: Served, workflow: str) -> None:
+    bench, _ = served
+    command = bench.undo(workflow)
+    bench.write(StepEvent(workflow, "step-late", "a9", 0, StepStatus.STARTED, "t", workflow_offset=0))
+    bench.command(command)
+    await bench.until(lambda: bench.undo_statuses(workflow) == ["STARTED", "RELEASED"])
+    assert bench.done(workflow) == 0
 
 
-async def test_a_tool_that_is_not_deployed_fails_for_good_with_that_reason(bench: Bench) -> None:
-    async with bench.worker():
-        bench.command(bench.undo("w1", handler="files.renamed"))
-        await bench.until_committed(1)
-    (failed,) = [f for f in bench.facts("w1") if isinstance(f, UndoEvent) and f.status is UndoStatus.FAILED]
+async def test_a_tool_that_is_not_deployed_fails_for_good_with_that_reason(served: Served, workflow: str) -> None:
+    bench, _ = served
+    bench.command(bench.undo(workflow, handler="files.renamed"))
+    await bench.until(lambda: bench.undo_statuses(workflow) == ["STARTED", "FAILED"])
+    failed = bench.facts(workflow)[-1]
+    assert isinstance(failed, UndoEvent)
     assert not failed.retryable
     assert failed.error is not None
     assert "files.renamed" in failed.error.message
 
 
-async def test_a_probe_reads_the_step_from_the_ledger_and_a_resend_makes_the_call_again(bench: Bench) -> None:
-    tool = "files.coroutine"
-    offset = bench.started("w1", tool)
-    key = forward_key("step-w1")
-    probe = ProbeCommand("w1", 0, 1, LANE, offset, "step-w1", tool, tool, 0, ("a1",), 10_000, key, offset)
+async def test_a_probe_reads_the_step_from_the_ledger_and_a_resend_makes_the_call_again(
+    served: Served, workflow: str
+) -> None:
+    bench, _ = served
+    tool, step = "files.coroutine", f"step-{workflow}"
+    offset = bench.started(workflow, tool)
+    key = forward_key(step)
+    probe = ProbeCommand(workflow, 0, 1, LANE, offset, step, tool, tool, 0, ("a1",), 10_000, key, offset)
     resend = ResendCommand(
-        "w1", 0, 1, LANE, offset, "step-w1", tool, 0, ("a1",), key, 10_000, 1, Idempotency.KEY, offset
+        workflow, 0, 1, LANE, offset, step, tool, 0, ("a1",), key, 10_000, 1, Idempotency.KEY, offset
     )  # fmt: skip
-    async with bench.worker():
-        bench.command(probe)
-        await bench.until_committed(1)
-        bench.command(replace(resend, as_of=max(r.offset for r in bench.records(bench.kafka.topics.ledger))))
-        await bench.until_committed(2)
-        bench.command(replace(probe, number=1))
-        await bench.until_committed(3)
-    first, second = [fact for fact in bench.facts("w1") if isinstance(fact, Resolution)]
-    assert (first.decision, second.decision) == (Decision.ABSENT, Decision.PRESENT)
-    assert second.undo_arguments is not None
-    resent = [fact for fact in bench.facts("w1") if isinstance(fact, StepEvent)][1:]
+    bench.command(probe)
+    await bench.until(lambda: bench.decisions(workflow) == ["absent"])
+    bench.command(replace(resend, as_of=max(r.offset for r in bench.records(bench.kafka.topics.ledger))))
+    await bench.until(lambda: len(bench.facts(workflow)) == 4)
+    bench.command(replace(probe, number=1))
+    await bench.until(lambda: bench.decisions(workflow) == ["absent", "present"])
+    last = bench.facts(workflow)[-1]
+    assert isinstance(last, Resolution)
+    assert last.undo_arguments is not None
+    resent = [fact for fact in bench.facts(workflow) if isinstance(fact, StepEvent)][1:]
     assert [fact.status for fact in resent] == [StepStatus.STARTED, StepStatus.SUCCEEDED]
-    assert lines_of(bench.world) == [f"do w1 {key}"]
+    assert [line for line in lines_of(bench.world) if workflow in line] == [f"do {workflow} {key}"]
+
+
+async def test_health_says_whether_commands_end(served: Served, workflow: str) -> None:
+    bench, worker = served
+    bench.command(bench.undo(workflow))
+    await bench.until(lambda: bench.undo_statuses(workflow) == ["STARTED", "UNDONE"])
+    await bench.until(lambda: worker.health().detail["open"] == 0)
+    body = json.loads(await asyncio.to_thread(_get, f"http://127.0.0.1:{worker.health_port}/healthz"))
+    assert body["healthy"]
+    text = (await asyncio.to_thread(_get, f"http://127.0.0.1:{worker.health_port}/metrics")).decode()
+    assert 'amends_undo_ends_total{end="UNDONE",tool="files.plain"}' in text
+
+
+def _get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return bytes(answer.read())
 
 
 async def test_what_is_no_command_goes_to_the_dead_letters_byte_for_byte_and_the_lane_goes_on(bench: Bench) -> None:
@@ -411,22 +456,3 @@ async def test_bad_settings_are_an_error_at_start_that_says_what_to_change(bench
     elsewhere = bench.kafka.model_copy(update={"topic_prefix": f"none{uuid.uuid4().hex[:6]}"})
     with pytest.raises(TopicsWrong, match="amends topics create"):
         await Worker(elsewhere, bench.settings()).run(stop)
-
-
-async def test_health_says_whether_commands_end(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    async with bench.worker() as worker:
-        bench.command(bench.undo("w1"))
-        await bench.until_committed(1)
-        (port,) = [r.args[1] for r in caplog.records if "/healthz" in r.msg and isinstance(r.args, tuple)]
-        body = json.loads(await asyncio.to_thread(_get, f"http://127.0.0.1:{port}/healthz"))
-        assert body["healthy"]
-        assert body["open"] == 0
-        text = (await asyncio.to_thread(_get, f"http://127.0.0.1:{port}/metrics")).decode()
-        assert 'amends_undo_ends_total{end="UNDONE",tool="files.plain"} 1.0' in text
-        assert worker.health().healthy
-
-
-def _get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=5) as answer:
-        return bytes(answer.read())

@@ -135,6 +135,9 @@ class Worker:
         self._failure: BaseException | None = None
         self._ended = asyncio.Event()
         self.ready = asyncio.Event()
+        """Set once partitions have come."""
+        self.health_port: int | None = None
+        """The port that was taken, while the server runs."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve the lanes until `stop` is set, then drain.
@@ -345,6 +348,7 @@ class Worker:
         server = HealthServer(
             self.health, self._metrics_text, host=self._settings.health_host, port=self._settings.health_port
         ).start()
+        self.health_port = server.port
         log.info("/healthz and /metrics on %s:%d", self._settings.health_host, server.port)
         try:
             yield
