@@ -10,6 +10,9 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,10 +23,29 @@ from amends.local.kafka_server import KafkaServer
 AMENDS = [sys.executable, "-c", "from amends.console.main import main; main()"]
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart"
 LIMIT_S = 170
+SCENES_HERE = ("killed", "remote-down", "irreversible", "clean")
+
+Tellings = Mapping[str, "Future[Telling]"]
 
 
-def play(*options: str) -> str:
-    """Run `amends demo`, and return what it printed; it must exit 0 and leave nothing running."""
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """How one `amends demo` went."""
+
+    exit_code: int
+    told: str
+    complaints: str
+    left: list[str]
+
+    def well(self) -> str:
+        """Return what it told; it must have exited with 0 and left nothing running."""
+        assert self.exit_code == 0, self.told + self.complaints
+        assert "All is well" in self.told
+        assert self.left == []
+        return self.told
+
+
+def play(options: Sequence[str]) -> Telling:
     mark = new_mark()
     done = subprocess.run(
         [*AMENDS, "demo", *options],
@@ -33,42 +55,35 @@ def play(*options: str) -> str:
         timeout=LIMIT_S,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "All is well" in done.stdout
-    assert left_running(mark) == []
-    return done.stdout
+    return Telling(done.returncode, done.stdout, done.stderr, left_running(mark))
 
 
-@pytest.fixture
-def given(kafka: KafkaServer, redis_url: str) -> list[str]:
-    return ["--kafka", kafka.bootstrap_servers, "--redis", redis_url]
+@pytest.fixture(scope="module")
+def tellings(kafka: KafkaServer, redis_url: str) -> Iterator[Mapping[str, Future[Telling]]]:
+    """The scenes on given servers, two at a time: they wait for leases more than they compute."""
+    given = ["--kafka", kafka.bootstrap_servers, "--redis", redis_url]
+    with ThreadPoolExecutor(2) as pool:
+        yield {name: pool.submit(play, ["--scene", name, *given]) for name in SCENES_HERE}
 
 
 @pytest.mark.kafka
 @pytest.mark.redis
 @pytest.mark.slow
-def test_an_agent_killed_inside_a_call_is_undone_though_a_compensator_dies_inside_the_refund(given: list[str]) -> None:
-    told = play("--scene", "killed", *given)
+def test_an_agent_killed_in_a_call_is_undone_though_a_compensator_dies_in_the_refund(
+    tellings: Tellings,
+) -> None:
+    told = tellings["killed"].result().well()
     assert "SIGKILL to the agent" in told
     assert "inside the refund" in told
     assert "payments.charge is undone (verified)" in told
     assert "COMPENSATED" in told
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("embedded_kafka", "embedded_redis_url")  # skips where there are no wheels
-def test_the_demo_runs_on_the_embedded_servers_alone() -> None:
-    told = play("--embedded")
-    assert "Kafka: embedded" in told
-    assert "Redis: embedded" in told
-    assert "SIGKILL to the agent" in told
-
-
 @pytest.mark.kafka
 @pytest.mark.redis
 @pytest.mark.slow
-def test_nothing_is_undone_where_nothing_went_wrong(given: list[str]) -> None:
-    told = play("--scene", "clean", *given)
+def test_nothing_is_undone_where_nothing_went_wrong(tellings: Tellings) -> None:
+    told = tellings["clean"].result().well()
     assert "SUCCEEDED" in told
     assert "starts to undo" not in told
 
@@ -76,8 +91,8 @@ def test_nothing_is_undone_where_nothing_went_wrong(given: list[str]) -> None:
 @pytest.mark.kafka
 @pytest.mark.redis
 @pytest.mark.slow
-def test_a_remote_that_stays_down_ends_in_a_dead_letter_and_holds_up_nothing_else(given: list[str]) -> None:
-    told = play("--scene", "remote-down", *given)
+def test_a_remote_that_stays_down_ends_in_a_dead_letter_and_holds_up_nothing_else(tellings: Tellings) -> None:
+    told = tellings["remote-down"].result().well()
     assert "Dead letter: shipping.buy_label" in told
     assert "Incident, open" in told
 
@@ -85,9 +100,17 @@ def test_a_remote_that_stays_down_ends_in_a_dead_letter_and_holds_up_nothing_els
 @pytest.mark.kafka
 @pytest.mark.redis
 @pytest.mark.slow
-def test_what_cannot_be_undone_becomes_an_incident(given: list[str]) -> None:
-    told = play("--scene", "irreversible", *given)
-    assert "Incident, open" in told
+def test_what_cannot_be_undone_becomes_an_incident(tellings: Tellings) -> None:
+    assert "Incident, open" in tellings["irreversible"].result().well()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("embedded_kafka", "embedded_redis_url")  # skips where there are no wheels
+def test_the_demo_runs_on_the_embedded_servers_alone() -> None:
+    told = play(["--embedded"]).well()
+    assert "Kafka: embedded" in told
+    assert "Redis: embedded" in told
+    assert "SIGKILL to the agent" in told
 
 
 def test_a_scene_that_is_not_there_is_refused_with_those_that_are() -> None:

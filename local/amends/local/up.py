@@ -12,10 +12,9 @@ from typing import Annotated
 import typer
 
 from amends.kafka.settings import KafkaSettings
-from amends.kafka.topics import create_topics, require_topics
 from amends.local.children import make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
-from amends.local.parts import Part, Parts, environment
+from amends.local.parts import Part, Parts, environment, make_topics
 from amends.local.servers import servers
 
 app = typer.Typer(help="Broker, registry, processor and compensator on this machine.", add_completion=False)
@@ -70,8 +69,7 @@ def run(
                 replication_factor=1,
                 embedded=both.kafka.embedded,
             )
-            create_topics(settings)
-            require_topics(settings)
+            make_topics(settings)
             parts = Parts(environment(settings, both.redis.url), folder)
             try:
                 started = [parts.amends("processor", "processor")]

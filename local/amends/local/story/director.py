@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 import stripe
 
 from amends.kafka.settings import KafkaSettings
-from amends.kafka.topics import create_topics
 from amends.local.children import free_port, make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
-from amends.local.parts import Part, Parts, caller_of, environment
+from amends.local.parts import Part, Parts, caller_of, environment, make_topics
 from amends.local.servers import Servers
 from amends.local.story.agent import FAILED
 from amends.local.story.listener import Listener
@@ -59,7 +58,9 @@ def play(scene: Scene, servers: Servers, timeline: Timeline, *, replication_fact
     )
     try:
         with remotes() as outside:
-            create_topics(settings)
+            make_topics(settings)
+            if servers.kafka.kind == "given":
+                timeline.say("demo", f"topics of this run: {settings.topic_prefix}.*; they stay on the Kafka you gave")
             parts = Parts({**environment(settings, servers.redis.url), **outside.environment, **PATIENCE}, folder)
             return _Play(scene, settings, outside, parts, timeline, run_id).run()
     finally:
