@@ -49,7 +49,7 @@ SCALARS = (
     | st.uuids()
 )
 KEYS = st.text(st.characters(exclude_categories=())) | st.integers() | st.uuids() | st.just("$amends") | st.none()
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner), max_leaves=25)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner), max_leaves=15)
 
 
 @given(VALUES)
@@ -74,7 +74,11 @@ def test_a_live_value_in_decoded_form_is_what_the_ledger_will_give(value: Any) -
     assert encode_payload(recorded) == encode_payload(value)
 
 
-@given(st.binary() | st.text().map(str.encode) | st.recursive(st.none() | st.text(), st.lists).map(encode_payload))
+@given(
+    st.binary()
+    | st.text().map(str.encode)
+    | st.recursive(st.none() | st.text(), st.lists, max_leaves=10).map(encode_payload)
+)
 def test_bytes_from_anywhere_are_read_or_refused_and_nothing_else(data: bytes) -> None:
     with contextlib.suppress(UnreadablePayload):
         decode_payload(data)

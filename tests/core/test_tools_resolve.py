@@ -125,7 +125,12 @@ def test_an_expression_that_fails_on_the_data_is_not_resolved(text: str) -> None
     assert isinstance(resolve(contract(a=text), input={}, output={"a": "text"}), Unresolved)
 
 
-@given(st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x), max_leaves=10
+)
+
+
+@given(VALUES)
 def test_resolving_never_raises_for_what_a_record_holds(value: Any) -> None:
     made = contract(a="output.id || output[0]", b="join('-', input.ids)", c="length(output)")
     found = resolve(made, input=value, output=value, captured=value)

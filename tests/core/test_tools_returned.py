@@ -78,6 +78,6 @@ def test_words_that_sound_like_an_error_are_none(value: Any) -> None:
     assert reported_error(value) is None
 
 
-@given(st.recursive(st.none() | st.text() | st.integers() | st.binary(), st.lists))
+@given(st.recursive(st.none() | st.text() | st.integers() | st.binary(), st.lists, max_leaves=10))
 def test_plain_values_are_never_errors(value: Any) -> None:
     assert reported_error(value) is None

@@ -291,5 +291,5 @@ def from_json_value(value: Any) -> Any:
 
 def _hashable(key: Any) -> Any:
     if isinstance(key, dict):
-        return tuple((name, _hashable(item)) for name, item in cast("dict[Any, Any]", key).items())
-    return tuple(_hashable(item) for item in cast("list[Any]", key)) if isinstance(key, list) else key
+        return tuple((name, _hashable(item)) for name, item in key.items())
+    return tuple(_hashable(item) for item in key) if isinstance(key, list) else key
