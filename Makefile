@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check bench killing up clean install
+.PHONY: demo test check bench simulate killing up clean install
 
 demo: $(STAMP)
 	$(BIN)/amends demo $(ARGS)
@@ -21,6 +21,12 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench $(ARGS)
+
+# Seeded runs of the whole pipeline in virtual time; a failure names its seed, and `make simulate N=1 SEED=…` tells it.
+N ?= 10000
+SEED ?= 0
+simulate: $(STAMP)
+	$(BIN)/python -m tests.simulation $(SEED) --runs $(N) $(ARGS)
 
 # A hundred runs of the killing scenes on Apache Kafka, several at once; seeds are printed.
 killing: $(STAMP)

@@ -1,0 +1,286 @@
+"""Agents: the real flows of `amends.producers` on a real `Scope`, in virtual time.
+
+What the driver of a flow does in production in a thread is done here in events. Only waiting and writing are replaced;
+which step a call is, which echo is believed, what is owed and when a heart beats is the producers' own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from tests.simulation.pipeline import PARTITION, Pipeline
+from tests.simulation.schedule import Process, Task
+from tests.simulation.world import SETTLE_MS, Declined, Tool
+
+from amends.processors.memory import StoredRecord
+from amends.producers import effects as asks
+from amends.producers.effects import Acknowledged, Raised, Returned, Uncertain, Unwritten, Write
+from amends.producers.flow import ScopeTerms, call_flow
+from amends.producers.ledger import History, Listener, OnWritten
+from amends.producers.outcome import Call
+from amends.producers.scope import Scope
+from amends.producers.scope_flow import OnExisting, Opening, Outcome, claim_flow, fail_flow, open_flow
+from amends.schemas.codec import UnreadableRecord, decode, decode_as
+from amends.schemas.commands import WorkflowEcho
+from amends.schemas.facts import StepEvent, WorkflowEvent
+from amends.tools.errors import AmendsError, WorkflowTurned
+
+LEASE_MS = 6_000
+WITHIN_MS = 9_000
+BEATS_PER_LEASE = 6
+
+
+class Told(Enum):
+    """What an agent last heard of one of its calls."""
+
+    DONE = "it was done"
+    REFUSED = "the remote refused"
+    NOT_CALLED = "the tool was not called"
+    UNKNOWN = "nobody knows"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What an agent wants to do."""
+
+    workflow_id: str
+    tools: tuple[Tool, ...]
+    fails_at_the_end: bool
+    tries_max: int = 2
+    on_trouble: str = "fail"  # or "skip": go on with the next call
+
+
+@dataclass(slots=True)
+class Belief:
+    """What the agents of one workflow were told, over all their processes."""
+
+    calls: dict[str, Told] = field(default_factory=dict)
+    ends: list[tuple[int, Outcome | AmendsError]] = field(default_factory=list)
+    processes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    task: Task
+    effect: Any
+    look: Callable[[], Any]
+    end_ms: int
+
+
+class AgentProcess(Process):
+    """One process of an agent, which runs one script. It is what a scope wants of its process and of its ledger."""
+
+    def __init__(self, pipeline: Pipeline, script: Script, belief: Belief, name: str, *, resumes: bool) -> None:
+        super().__init__("agent", name)
+        self._pipeline = pipeline
+        self.script = script
+        self._belief = belief
+        self._attempts = 0
+        self._heard_at_ms = 0
+        self._leaving = False
+        existing = OnExisting.RESUME if resumes else OnExisting.REFUSE
+        terms = ScopeTerms(script.workflow_id, name, LEASE_MS, WITHIN_MS, WITHIN_MS, WITHIN_MS)
+        self._scope = Scope(Opening(terms, name, existing), self)
+        self._waiting: _Waiting | None = None
+        self._calling = (script.tools[0], "")
+        self._scope.board._wakers.add(lambda: pipeline.schedule.after(0, self._look, self))
+        self.over = False
+
+    # --- what a scope wants of its process and its ledger -----------------------------------------------------------
+
+    @property
+    def ledger(self) -> AgentProcess:
+        return self
+
+    def next_attempt(self) -> str:
+        self._attempts += 1
+        return f"{self.name}/{self._attempts}"
+
+    def hurry(self, lease_ms: int) -> None:
+        """The heart here beats often enough."""
+
+    def send(self, fact: StepEvent | WorkflowEvent, on_written: OnWritten) -> None:
+        self._pipeline.write(self, fact, lambda told: on_written(_write(told)))
+
+    def follow(self, workflow_id: str, listener: Listener) -> Callable[[], None]:
+        key = workflow_id.encode()
+
+        def heard(record: StoredRecord) -> None:
+            if record.key != key or record.value is None:
+                return
+            echo = decode_as(WorkflowEcho, record.value)
+            pipeline = self._pipeline
+            at_ms = max(pipeline.schedule.now_ms + pipeline.delay_ms(), self._heard_at_ms)
+            self._heard_at_ms = at_ms
+            pipeline.schedule.after(at_ms - pipeline.schedule.now_ms, lambda: listener(echo), self)
+
+        listeners = self._pipeline.broker.listeners.setdefault(self._pipeline.topics.workflows, [])
+        listeners.append(heard)
+        return lambda: listeners.remove(heard)
+
+    def history(self, workflow_id: str, from_offset: int, to_offset: int) -> History:
+        pipeline = self._pipeline
+        records = pipeline.broker.read(pipeline.topics.ledger, PARTITION, from_offset, to_offset - from_offset + 1)
+        key = workflow_id.encode()
+        found: list[tuple[int, Any]] = []
+        for record in records:
+            if record.key == key and record.value is not None:
+                try:
+                    found.append((record.offset, decode(record.value)))
+                except UnreadableRecord:
+                    continue
+        return tuple(found)
+
+    def write(self, fact: StepEvent | WorkflowEvent) -> Write:
+        raise AssertionError("nothing blocks here")
+
+    async def write_async(self, fact: StepEvent | WorkflowEvent) -> Write:
+        raise AssertionError("nothing blocks here")
+
+    async def follow_async(self, workflow_id: str, listener: Listener) -> Callable[[], None]:
+        raise AssertionError("nothing blocks here")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    # --- the agent --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        schedule = self._pipeline.schedule
+        task = Task(schedule, self, self._play(), lambda effect, answer: self._perform(task, effect, answer))
+        schedule.after(0, task.start, self)
+        self._beat()
+
+    def _play(self) -> Generator[Any, Any, None]:
+        """The whole life of one agent process."""
+        try:
+            yield from self._live()
+        except AmendsError as error:
+            self._ended(error)
+        finally:
+            self._scope.closed()
+            self._leaving = True
+
+    def _live(self) -> Generator[Any, Any, None]:
+        scope, script = self._scope, self.script
+        yield from open_flow(scope.opening)
+        for number, tool in enumerate(script.tools):
+            good = yield from self._try(f"call-{number}", tool)
+            if not good and script.on_trouble == "fail":
+                self._ended((yield from fail_flow(scope.terms, RuntimeError("a call failed"))))
+                return
+        if script.fails_at_the_end:
+            self._ended((yield from fail_flow(scope.terms, RuntimeError("changed its mind"))))
+        else:
+            self._ended((yield from claim_flow(scope.terms)))
+
+    def _try(self, call_id: str, tool: Tool) -> Generator[Any, Any, bool]:
+        subject = f"{self.script.workflow_id}/{call_id}"
+        call = Call(tool.contract, tool.contract_bytes, {"subject": subject}, call_id=call_id)
+        self._calling = (tool, subject)
+        for _ in range(self.script.tries_max):
+            before = self._attempts
+            try:
+                result = yield from call_flow(call, self._scope.terms)
+            except WorkflowTurned:
+                raise
+            except AmendsError as error:
+                self._pipeline.schedule.say(self.name, f"{call_id}: {type(error).__name__}")
+                # Of a call that is open or unknown from before, the refusal says nothing new.
+                if self._attempts > before and self._belief.calls.get(call_id) in (None, Told.NOT_CALLED, Told.REFUSED):
+                    self._belief.calls[call_id] = Told.NOT_CALLED
+                continue
+            if isinstance(result, Returned):
+                self._belief.calls[call_id] = Told.DONE
+                return True
+            refused = isinstance(result, Raised) and isinstance(result.error, Declined)
+            known_before = self._belief.calls.get(call_id)
+            if not refused:
+                self._belief.calls[call_id] = Told.UNKNOWN
+            elif known_before is not Told.UNKNOWN:
+                self._belief.calls[call_id] = Told.REFUSED
+        return False
+
+    def _ended(self, how: Outcome | AmendsError) -> None:
+        self._pipeline.schedule.say(self.name, f"ends: {type(how).__name__}")
+        self._belief.ends.append((self._pipeline.schedule.now_ms, how))
+
+    def _beat(self) -> None:
+        """What the heart's thread does: beat, owe again, and stop once nothing is left."""
+        scope, schedule = self._scope, self._pipeline.schedule
+        for fact in scope.beats(schedule.now_ms, schedule.now_ms):
+            self.send(fact, scope.beaten)
+        scope.owe_again()
+        if self._leaving and scope.idle():
+            scope.forget()
+            self.over = True
+            return
+        schedule.after(LEASE_MS // BEATS_PER_LEASE, self._beat, self)
+
+    # --- effects ----------------------------------------------------------------------------------------------------
+
+    def _perform(self, task: Task, effect: Any, answer: Callable[[Any], None]) -> None:
+        scope, pipeline = self._scope, self._pipeline
+        match effect:
+            case asks.WriteFact(fact=fact):
+                noted = scope._noted(fact)
+                pipeline.write(self, noted, lambda told: answer(scope._written(fact, _write(told))))
+            case asks.AwaitStanding() | asks.AwaitEnd() | asks.AwaitOwed():
+                look, within_ms = scope._looked_for(effect)
+                self._waiting = _Waiting(task, effect, look, pipeline.schedule.now_ms + within_ms)
+                pipeline.schedule.after(within_ms, self._look, self)
+                self._look()
+            case asks.Follow() | asks.ReadHistory():
+                answer(scope.perform(effect))
+            case asks.Invoke():
+                self._invoke(effect, answer)
+            case _:
+                answer(scope.at_once(effect))
+
+    def _look(self) -> None:
+        """Something changed, or a wait is over."""
+        waiting = self._waiting
+        if waiting is None:
+            return
+        found = waiting.look()
+        if found is None and self._pipeline.schedule.now_ms < waiting.end_ms:
+            return
+        self._waiting = None
+        try:
+            answer = self._scope._found(waiting.effect, found)
+        except AmendsError as error:
+            waiting.task.throw(error)
+        else:
+            waiting.task.answer(answer)
+
+    def _invoke(self, effect: asks.Invoke, answer: Callable[[Any], None]) -> None:
+        pipeline, mix, schedule = self._pipeline, self._pipeline.mix, self._pipeline.schedule
+        tool, subject = self._calling
+        refuse, uncertain = pipeline.happens(mix.call_refused), pipeline.happens(mix.call_uncertain)
+        if uncertain and pipeline.chance.random() < 0.4:  # it never arrives
+            schedule.after(pipeline.delay_ms(), lambda: answer(Raised(ConnectionError("reset"))), self)
+            return
+        lands_ms = min(pipeline.delay_ms(), SETTLE_MS // 2)
+        if uncertain:
+            schedule.after(pipeline.delay_ms(), lambda: answer(Raised(ConnectionError("reset"))), self)
+
+        def land() -> None:
+            deed = pipeline.world.call(tool, subject, effect.key, effect.attempt, schedule.now_ms, refuse=refuse)
+            schedule.say(
+                "world",
+                f"{tool.name} {subject} {'refused' if deed is None else f'did {deed.number}'} ({effect.attempt})",
+            )
+            result = Raised(Declined("no")) if deed is None else Returned({"number": deed.number})
+            if not uncertain:
+                schedule.after(pipeline.delay_ms(), lambda: answer(result), self)
+
+        schedule.after(lands_ms, land)
+
+
+def _write(told: StoredRecord | bool) -> Write:
+    if isinstance(told, StoredRecord):
+        return Acknowledged(told.offset, told.appended_at_ms)
+    return Unwritten("refused") if told else Uncertain("no acknowledgement")

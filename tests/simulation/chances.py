@@ -1,0 +1,122 @@
+"""What chance may do to a run, and the settings that say how often. Everything comes from one `random.Random`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.simulation.schedule import Fault, Freeze, Kill, Process
+from tests.simulation.world import CALL_LEASE_MS, UNDO_LEASE_MS
+
+from amends.compensators.effects import CallForward, CallUndo
+from amends.producers.effects import Invoke
+
+SENDS = (Invoke, CallUndo, CallForward)
+"""What A1 speaks of: between the last look at the clock and one of these a process sleeps less than half a lease."""
+
+A1_MARGIN_MS = 200
+
+
+@dataclass(slots=True)
+class Mix:
+    """How a run is disturbed. Rates are per occasion, 0 to 1."""
+
+    faults_max: int = 4
+    fault_rate: float = 0.02
+    freezes: float = 0.4  # of all faults; the others kill
+    keeps_a1: bool = True
+    roles: tuple[str, ...] = ("agent", "processor", "compensator")
+    slow: float = 0.05  # a delay is a long one
+    ack_lost: float = 0.02
+    write_refused: float = 0.02
+    duplicate: float = 0.05  # an emission of the processor is sent twice
+    call_refused: float = 0.1
+    call_uncertain: float = 0.1
+    undo_refused: float = 0.1
+    undo_uncertain: float = 0.15
+    question_fails: float = 0.15  # probe, verify
+    registry_lost: float = 0.05  # a verb's reply, or its write
+    flushes: int = 1
+    rebalances: int = 1
+    people: float = 0.3
+    jitter_ms: int = 10
+
+    @classmethod
+    def none(cls) -> Mix:
+        """Return a mix in which nothing happens."""
+        zero = 0.0
+        return cls(0, zero, zero, True, (), zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, 0, 0, zero, 0)
+
+    @classmethod
+    def drawn(cls, chance: Random, *, keeps_a1: bool = True) -> Mix:
+        """Return one of the many ways a run may be disturbed."""
+
+        def rate(high: float) -> float:
+            return chance.choice((0.0, high / 3, high))
+
+        roles = chance.choice(
+            (("agent", "processor", "compensator"),) * 3 + (("compensator",), ("agent",), ("processor", "compensator"))
+        )
+        return cls(
+            faults_max=chance.randint(0, 6),
+            fault_rate=chance.choice((0.005, 0.02, 0.06)),
+            freezes=chance.choice((0.0, 0.4, 0.8)),
+            keeps_a1=keeps_a1,
+            roles=roles,
+            slow=rate(0.15),
+            ack_lost=rate(0.08),
+            write_refused=rate(0.06),
+            duplicate=rate(0.2),
+            call_refused=rate(0.2),
+            call_uncertain=rate(0.25),
+            undo_refused=rate(0.2),
+            undo_uncertain=rate(0.3),
+            question_fails=rate(0.3),
+            registry_lost=rate(0.2),
+            flushes=chance.choice((0, 0, 1, 3)),
+            rebalances=chance.choice((0, 0, 1, 3)),
+            people=chance.choice((0.0, 0.0, 0.5)),
+            jitter_ms=chance.choice((0, 10)),
+        )
+
+
+@dataclass(slots=True)
+class RandomFaults:
+    """Kills and freezes at random points, up to `faults_max` of them and until `stopped`."""
+
+    mix: Mix
+    chance: Random
+    happened: int = 0
+    stopped: bool = False
+
+    def at(self, process: Process, effect: object) -> Fault:
+        mix, chance = self.mix, self.chance
+        if self.stopped or self.happened >= mix.faults_max or process.role not in mix.roles:
+            return None
+        if chance.random() >= mix.fault_rate:
+            return None
+        self.happened += 1
+        if chance.random() >= mix.freezes:
+            return Kill()
+        freeze_ms = chance.choice(
+            (chance.randint(50, 1_000), chance.randint(500, 5_000), chance.randint(3_000, 25_000))
+        )
+        if mix.keeps_a1 and isinstance(effect, SENDS):
+            freeze_ms = min(
+                freeze_ms, (UNDO_LEASE_MS if isinstance(effect, CallUndo) else CALL_LEASE_MS) // 2 - A1_MARGIN_MS
+            )
+        return Freeze(freeze_ms)
+
+
+@dataclass(slots=True)
+class FaultsAt:
+    """One fault per (role, point), counted over all processes of the role: for exhaustive runs."""
+
+    faults: dict[tuple[str, int], Fault]
+    counts: dict[str, int] = field(default_factory=dict)
+    stopped: bool = False
+
+    def at(self, process: Process, effect: object) -> Fault:
+        count = self.counts.get(process.role, 0)
+        self.counts[process.role] = count + 1
+        return self.faults.get((process.role, count))

@@ -1,0 +1,39 @@
+"""One four-step workflow, killed at every point there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from tests.simulation.agents import Script
+from tests.simulation.chances import FaultsAt, Mix
+from tests.simulation.run import Run, Scenario, Verdict
+from tests.simulation.schedule import Fault, Kill
+from tests.simulation.world import KINDS, Tool
+
+STEPS = 4
+ROLES = ("agent", "processor", "compensator")
+
+
+def orders() -> Iterator[tuple[int, ...]]:
+    """Yield which kind of remote each step has, so that every kind is at every place once."""
+    for first in range(len(KINDS)):
+        yield tuple((first + 3 * place) % len(KINDS) for place in range(STEPS))
+
+
+def play_with(kinds: tuple[int, ...], faults: dict[tuple[str, int], Fault], *, tell: bool = False) -> Verdict:
+    """Play the workflow, which fails after its last step, with these faults and no other."""
+    tools = tuple(Tool(f"tool{place}", KINDS[kind]) for place, kind in enumerate(kinds))
+    scenario = Scenario((Script("w", tools, fails_at_the_end=True),), Mix.none(), FaultsAt(faults), resumes=0.0)
+    return Run(scenario, Random(0), tell=tell).play()
+
+
+def points_of(kinds: tuple[int, ...]) -> dict[str, int]:
+    """Return how many points each role passes when nothing happens."""
+    return play_with(kinds, {}).points
+
+
+def single_kills(kinds: tuple[int, ...]) -> Iterator[dict[tuple[str, int], Fault]]:
+    for role, count in points_of(kinds).items():
+        for point in range(count):
+            yield {(role, point): Kill()}

@@ -1,0 +1,197 @@
+"""The judge: reads the world and the ledger, and nothing else, and says which promise of `protocol.md` was broken."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from tests.simulation.agents import Belief, Told
+from tests.simulation.world import Deed, World
+
+from amends.processors.memory import StoredRecord
+from amends.processors.partition import Partition
+from amends.processors.state import AttemptState, Standing, Step, UndoState, standing
+from amends.processors.terms import Terms
+from amends.processors.workflow import Workflow
+from amends.producers import scope_flow
+from amends.schemas.codec import decode
+from amends.schemas.commands import Phase
+from amends.schemas.contract import Idempotency
+from amends.schemas.facts import StepEvent, StepStatus, UndoEvent, UndoStatus
+from amends.schemas.keys import forward_key
+from amends.tools.errors import WorkflowTurned
+
+CLOSED = (Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS, Phase.SUCCEEDED)
+TURNED = (Phase.TURNED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS)
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A promise that was not kept."""
+
+    promise: int
+    words: str
+
+    def __str__(self) -> str:
+        return f"promise {self.promise}: {self.words}"
+
+
+class Case:
+    """The ledger, folded from its beginning without a crash, and what stood where."""
+
+    def __init__(self, ledger: list[StoredRecord], terms: Terms) -> None:
+        self.fold = Partition(0, terms)
+        self.steps: dict[str, tuple[str, str]] = {}  # forward key -> (workflow, step)
+        self.started: dict[str, int] = {}  # step -> offset of its first STARTED
+        self.undo_started: dict[str, list[tuple[int, str, int]]] = defaultdict(list)  # step -> (offset, owner, number)
+        self.dead: dict[str, list[tuple[int, frozenset[str]]]] = defaultdict(list)  # workflow -> (offset, dead steps)
+        self.asked: set[str] = set()  # workflows whose undoing a person asked for
+        for record in ledger:
+            self._take(record)
+
+    def _take(self, record: StoredRecord) -> None:
+        self.fold.fold(record)
+        fact = decode(record.value or b"")
+        workflow_id = (record.key or b"").decode()
+        if isinstance(fact, StepEvent) and fact.status is StepStatus.STARTED:
+            self.steps.setdefault(forward_key(fact.step_id), (workflow_id, fact.step_id))
+            self.started.setdefault(fact.step_id, record.offset)
+        elif isinstance(fact, UndoEvent) and fact.status is UndoStatus.STARTED:
+            self.undo_started[fact.step_id].append((record.offset, fact.owner, fact.generation))
+        elif getattr(fact, "writer", None) == "person" and getattr(fact, "status", None) is not None:
+            self.asked.add(workflow_id)
+        workflow = self.fold.workflow(workflow_id)
+        if workflow is not None:
+            steps = workflow.steps
+            dead = frozenset(s.step_id for s in steps if s.undo is not None and s.undo.state is UndoState.DEAD)
+            kept = self.dead[workflow_id]
+            if not kept or kept[-1][1] != dead:
+                kept.append((record.offset, dead))
+
+    def given_up_at(self, workflow_id: str, offset: int) -> frozenset[str]:
+        """Return the steps that were incidents at some time up to there: they do not block."""
+        found: set[str] = set()
+        for at, dead in self.dead[workflow_id]:
+            if at <= offset:
+                found |= dead
+        return frozenset(found)
+
+
+def judge(
+    world: World, ledger: list[StoredRecord], terms: Terms, beliefs: dict[str, Belief], *, keeps_a1: bool
+) -> list[Broken]:
+    """Return what was broken, nothing if all promises are kept."""
+    case = Case(ledger, terms)
+    broken: list[Broken] = []
+    for deed in world.deeds:
+        broken.extend(_of_deed(case, deed, keeps_a1=keeps_a1))
+        broken.extend(_of_order(case, world, deed))
+    for workflow_id, belief in beliefs.items():
+        workflow = case.fold.workflow(workflow_id)
+        if workflow is not None and workflow.header.phase is not Phase.NONE:
+            broken.extend(_of_end(workflow))
+            broken.extend(_of_belief(case, world, workflow, belief))
+    return broken
+
+
+def _of_deed(case: Case, deed: Deed, *, keeps_a1: bool) -> list[Broken]:
+    found = case.steps.get(deed.reference)
+    if found is None:
+        return [Broken(1, f"deed {deed.number} of {deed.tool} has no intent on the ledger")]
+    workflow = case.fold.workflow(found[0])
+    assert workflow is not None
+    step = workflow.find(found[1])
+    assert step is not None
+    phase, count = workflow.header.phase, len(deed.undone)
+    broken: list[Broken] = []
+    contract = workflow.contract_of(step)
+    by_verify = contract is not None and contract.verify is not None
+    if count > 1 and (keeps_a1 or not by_verify):
+        broken.append(Broken(2, f"deed {deed.number} of {deed.tool} was undone {count} times: {deed.undone}"))
+    if phase is Phase.SUCCEEDED and count:
+        broken.append(Broken(4, f"deed {deed.number} of {deed.tool} was undone, and its workflow succeeded"))
+    if phase is Phase.COMPENSATED and not count and keeps_a1:
+        broken.append(Broken(1, f"deed {deed.number} of {deed.tool} is still there, and its workflow is COMPENSATED"))
+    lost = step.undo is not None and step.undo.state is UndoState.LOSS
+    if phase is Phase.CLOSED_WITH_LOSS and not count and not lost and keeps_a1:
+        broken.append(Broken(1, f"deed {deed.number} of {deed.tool} is still there, and no loss was accepted"))
+    if phase is Phase.TURNED and not count and not _is_incident(step) and keeps_a1:
+        broken.append(Broken(1, f"deed {deed.number} of {deed.tool} is still there, and nobody is told"))
+    return broken
+
+
+def _is_incident(step: Step) -> bool:
+    return any(t.closed_at_ms is None for t in step.troubles)
+
+
+def _of_order(case: Case, world: World, deed: Deed) -> list[Broken]:
+    """Nothing is undone before what was built on it, as far as the ledger knew when the undo started."""
+    if not deed.undone or deed.reference not in case.steps:
+        return []
+    workflow_id, step_id = case.steps[deed.reference]
+    done = deed.undone[0]
+    starts = [offset for offset, owner, _ in case.undo_started[step_id] if owner == done.by]
+    if not starts:
+        return [Broken(2, f"{done.by} undid deed {deed.number} without a STARTED on the ledger")]
+    since = starts[-1]
+    given_up = case.given_up_at(workflow_id, since)
+    broken: list[Broken] = []
+    for other in world.deeds:
+        found = case.steps.get(other.reference)
+        if other is deed or found is None or found[0] != workflow_id or found[1] in given_up:
+            continue
+        if not case.started[step_id] < case.started[found[1]] < since or other.landed_at_ms > done.at_ms:
+            continue
+        if not other.undone or other.undone[0].at_ms > done.at_ms:
+            words = f"deed {deed.number} ({deed.tool}) was undone while deed {other.number} ({other.tool}) was there"
+            broken.append(Broken(3, words))
+    return broken
+
+
+def _of_end(workflow: Workflow) -> list[Broken]:
+    header, broken = workflow.header, []
+    told = bool(workflow.open_troubles())
+    if header.phase not in CLOSED and not told:
+        broken.append(Broken(6, f"{header.workflow_id} is {header.phase} for ever, and nobody is told"))
+    if header.phase in CLOSED:
+        for step in workflow.steps:
+            if step.undo is not None and step.undo.state in (UndoState.DUE, UndoState.OPEN, UndoState.DEAD):
+                broken.append(Broken(6, f"{header.workflow_id} is {header.phase}, an undo of {step.tool_name} is open"))
+            if any(a.state is AttemptState.OPEN for a in step.attempts):
+                broken.append(Broken(6, f"{header.workflow_id} is {header.phase}, a call of {step.tool_name} is open"))
+            if header.phase is Phase.SUCCEEDED and standing(step) is Standing.UNKNOWN:
+                broken.append(Broken(5, f"{header.workflow_id} succeeded, {step.tool_name} is unknown"))
+    return broken
+
+
+def _of_belief(case: Case, world: World, workflow: Workflow, belief: Belief) -> list[Broken]:
+    """The agent was told the truth."""
+    header, broken = workflow.header, []
+    asked = header.workflow_id in case.asked
+    for _, end in belief.ends:
+        if isinstance(end, scope_flow.Succeeded) and header.phase is not Phase.SUCCEEDED and not asked:
+            broken.append(
+                Broken(7, f"{header.workflow_id}: the agent was told that it succeeded; it is {header.phase}")
+            )
+        if isinstance(end, scope_flow.Turned | WorkflowTurned) and header.phase not in TURNED:
+            broken.append(Broken(7, f"{header.workflow_id}: the agent was told that it turned; it is {header.phase}"))
+    if header.phase is not Phase.SUCCEEDED:
+        return broken
+    for call_id, told in belief.calls.items():
+        subject = f"{header.workflow_id}/{call_id}"
+        there = [d for d in world.deeds if d.subject == subject and d.is_there]
+        if told is Told.DONE and not there:
+            broken.append(Broken(7, f"{subject}: told that it was done, and it is not there"))
+        if told in (Told.REFUSED, Told.NOT_CALLED) and there and belief.processes == 1:
+            broken.append(Broken(7, f"{subject}: {told.value}, the agent was told, and it is there"))
+        if len(there) > 1 and any(_kind_of(case, d) is not Idempotency.NEITHER for d in there):
+            broken.append(Broken(2, f"{subject} was done {len(there)} times"))
+    return broken
+
+
+def _kind_of(case: Case, deed: Deed) -> Idempotency | None:
+    workflow_id, step_id = case.steps[deed.reference]
+    workflow = case.fold.workflow(workflow_id)
+    step = workflow.find(step_id) if workflow is not None else None
+    contract = workflow.contract_of(step) if workflow is not None and step is not None else None
+    return contract.call.idempotency if contract is not None else None

@@ -1,0 +1,120 @@
+"""Processors: the real engine in memory around the real fold, one atom at a time, with takeovers and zombies."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from tests.simulation.pipeline import GROUP, PARTITION, Pipeline
+from tests.simulation.schedule import Process
+
+from amends.processors.memory import MemoryEngine, StoredRecord
+from amends.processors.partition import Partition
+from amends.processors.terms import Terms
+
+SESSION_MS = 3_000
+REPEAT_MS = 1_500
+
+
+class ProcessorProcess(Process):
+    """One process that may own the partition."""
+
+    def __init__(self, pipeline: Pipeline, name: str) -> None:
+        super().__init__("processor", name)
+        self._pipeline = pipeline
+        terms = Terms(pipeline.topics, frozenset({"default"}), command_repeat_ms=REPEAT_MS)
+        self.engine = MemoryEngine(
+            pipeline.broker,
+            pipeline.topics,
+            lambda partition: Partition(partition, terms),
+            lambda: pipeline.schedule.now_ms,
+            group=GROUP,
+        )
+        self._sleeps = False
+        self._tenure = 0
+        pipeline.broker.listeners.setdefault(pipeline.topics.ledger, []).append(self._came)
+
+    def take(self) -> None:
+        """Become the owner of the partition; whoever had it is a zombie from now on."""
+        self._tenure += 1
+        self._sleeps = False
+        self._step(self._own(), self._tenure)
+
+    def owns(self) -> bool:
+        return self.alive and PARTITION in self.engine.partitions
+
+    def idle(self) -> bool:
+        """Whether nothing is left to do or to wait for."""
+        return self._sleeps and self.engine.tenure(PARTITION).fold.next_due_ms() is None
+
+    def partition(self) -> Partition:
+        fold = self.engine.tenure(PARTITION).fold
+        assert isinstance(fold, Partition)
+        return fold
+
+    def _own(self) -> Generator[str | int, None, None]:
+        """Each yield is a point at which the process may die or freeze; a number is how long it sleeps at most."""
+        engine, pipeline = self.engine, self._pipeline
+        yield "take"
+        engine.take(PARTITION)
+        while PARTITION in engine.partitions:
+            yield "fold"
+            folded = engine.fold_next(PARTITION)
+            busy = folded
+            if folded and pipeline.happens(0.3):
+                continue  # several facts before anything is sent
+            if not folded:
+                engine.tick(PARTITION)
+            while True:
+                yield "send"
+                sent = engine.send_next(PARTITION)
+                if sent is None:
+                    break
+                busy = True
+                pipeline.schedule.say(self.name, f"sends to {sent.topic} {sent.offset}")
+                if pipeline.happens(pipeline.mix.duplicate):
+                    self._again(sent)
+            if not folded or pipeline.happens(0.3):
+                yield "checkpoint"
+                engine.checkpoint(PARTITION)
+            if not busy and PARTITION in engine.partitions:
+                due_ms = engine.tenure(PARTITION).fold.next_due_ms()
+                yield 600_000 if due_ms is None else max(1, due_ms - pipeline.schedule.now_ms)
+
+    def _again(self, sent: StoredRecord) -> None:
+        """A record that a retry of the client, or a replay, appends a second time."""
+
+        def append() -> None:
+            self._pipeline.broker.append(
+                sent.topic, key=sent.key, value=sent.value, partition=sent.partition, headers=sent.headers
+            )
+
+        self._pipeline.schedule.after(self._pipeline.chance.choice((1, 50, 3_000)), append)
+
+    def _step(self, own: Generator[str | int, None, None], tenure: int) -> None:
+        schedule = self._pipeline.schedule
+        if tenure != self._tenure:
+            return
+        try:
+            atom = next(own)
+        except StopIteration:
+            schedule.say(self.name, "is told that somebody else owns the partition")
+            return
+        if isinstance(atom, int):
+            self._sleeps = True
+            self._sleeper = lambda: self._wake(own, tenure)
+            schedule.after(atom, self._sleeper, self)
+            return
+        if not schedule.passes(self, atom):
+            return
+        schedule.after(
+            self._pipeline.chance.randint(0, 2) if self._pipeline.mix.slow else 0, lambda: self._step(own, tenure), self
+        )
+
+    def _wake(self, own: Generator[str | int, None, None], tenure: int) -> None:
+        if self._sleeps and tenure == self._tenure:
+            self._sleeps = False
+            self._step(own, tenure)
+
+    def _came(self, record: StoredRecord) -> None:
+        if self._sleeps:
+            self._pipeline.schedule.after(1, self._sleeper, self)

@@ -1,0 +1,109 @@
+"""The pipeline on one ledger partition in virtual time: broker, registry, remotes, and how long everything takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+
+from tests.simulation.chances import Mix
+from tests.simulation.schedule import Process, Schedule
+from tests.simulation.world import Tool, World
+
+from amends.compensators.registry import MemoryRegistry
+from amends.processors.memory import MemoryBroker, StoredRecord
+from amends.schemas.codec import encode
+from amends.schemas.facts import Fact
+from amends.schemas.topics import Topics
+
+PARTITION = 0
+GROUP = "amends"
+
+
+class Broker(MemoryBroker):
+    """The broker in memory, which tells who waits for a topic that something came."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        super().__init__(1, now_ms)
+        self.listeners: dict[str, list[Callable[[StoredRecord], None]]] = {}
+
+    def append(
+        self,
+        topic: str,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None = None,
+        headers: Iterable[tuple[str, bytes]] = (),
+    ) -> StoredRecord:
+        stored = super().append(topic, key=key, value=value, partition=partition, headers=headers)
+        for listener in self.listeners.get(topic, ()):
+            listener(stored)
+        return stored
+
+
+class Pipeline:
+    """What all processes of a run share."""
+
+    def __init__(self, schedule: Schedule, mix: Mix, chance: Random, tools: Iterable[Tool]) -> None:
+        self.schedule = schedule
+        self.mix = mix
+        self.chance = chance
+        self.topics = Topics(lanes=("default",))
+        self.broker = Broker(self._append_time_ms)
+        self.registry = MemoryRegistry(lambda: schedule.now_ms)
+        self.world = World()
+        self.tools = {tool.name: tool for tool in tools}
+        self.calm = False  # no more faults: what is left must come to its end
+
+    def _append_time_ms(self) -> int:
+        jitter_ms = self.mix.jitter_ms
+        return self.schedule.now_ms + (self.chance.randint(-jitter_ms, jitter_ms) if jitter_ms else 0)
+
+    def happens(self, rate: float) -> bool:
+        return not self.calm and rate > 0 and self.chance.random() < rate
+
+    def delay_ms(self, high_ms: int = 4) -> int:
+        """Return how long a message is under way."""
+        if self.happens(self.mix.slow):
+            return self.chance.choice((self.chance.randint(20, 400), self.chance.randint(200, 2_500)))
+        return self.chance.randint(1, high_ms) if self.mix.slow else 1
+
+    def write(self, process: Process, fact: Fact, told: Callable[[StoredRecord | bool], None]) -> None:
+        """Append a fact to the ledger and tell the sender: the record, or whether it is certain that none stands there.
+
+        What was sent first stands first; it stands there whether or not the sender lives to hear of it.
+        """
+        schedule, mix = self.schedule, self.mix
+        if self.happens(mix.write_refused):
+            schedule.after(self.delay_ms(), lambda: told(True), process)
+            return
+        lost = self.happens(mix.ack_lost)
+        if lost and self.chance.random() < 0.5:
+            schedule.after(self.delay_ms(), lambda: told(False), process)
+            return
+        data = encode(fact)
+        key = fact.workflow_id.encode()
+        at_ms = max(schedule.now_ms + self.delay_ms(), process.written_at_ms)
+        process.written_at_ms = at_ms
+        answer_ms = self.delay_ms()
+
+        def arrive() -> None:
+            stored = self.broker.append(self.topics.ledger, key=key, value=data, partition=PARTITION)
+            schedule.say("ledger", f"{stored.offset}: {in_words(fact)} (from {process.name})")
+            if not lost:
+                schedule.after(answer_ms, lambda: told(stored), process)
+
+        schedule.after(at_ms - schedule.now_ms, arrive)
+        if lost:
+            schedule.after(answer_ms, lambda: told(False), process)
+
+
+def in_words(fact: Fact) -> str:
+    """Return a fact as a line of the story."""
+    what = getattr(fact, "status", None) or getattr(fact, "decision", None) or getattr(fact, "kind", "")
+    parts = [type(fact).__name__, str(what), fact.workflow_id]
+    for name in ("tool_name", "step_id", "attempt", "undo_attempt", "generation", "epoch"):
+        value = getattr(fact, name, None)
+        if value not in (None, ""):
+            parts.append(f"{name}={str(value)[:12]}")
+    return " ".join(parts)

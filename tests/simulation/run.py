@@ -1,0 +1,246 @@
+"""One run: a scenario drawn from a seed, disturbed, calmed, brought to rest, and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+from tests.simulation.agents import AgentProcess, Belief, Script
+from tests.simulation.chances import FaultsAt, Mix, RandomFaults
+from tests.simulation.judge import Broken, judge
+from tests.simulation.owners import SESSION_MS, ProcessorProcess
+from tests.simulation.people import Person
+from tests.simulation.pipeline import PARTITION, Pipeline
+from tests.simulation.schedule import Process, Schedule
+from tests.simulation.workers import Lane, WorkerProcess
+from tests.simulation.world import KINDS, Tool
+
+from amends.processors.terms import Terms
+from amends.producers import clock
+from amends.producers.effects import Instant
+
+DISTURBED_MS = 40_000
+REST_MS = 600_000
+"""After the last disturbance everything must come to rest within ten minutes of virtual time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What agents want to do, and how the run is disturbed."""
+
+    scripts: tuple[Script, ...]
+    mix: Mix
+    faults: RandomFaults | FaultsAt
+    resumes: float = 0.5
+
+
+@dataclass(slots=True)
+class Verdict:
+    """How a run ended."""
+
+    broken: list[Broken]
+    story: list[str]
+    events: int
+    points: dict[str, int]
+    phases: dict[str, str] = field(default_factory=dict)
+
+
+def drawn(seed: int, *, keeps_a1: bool = True) -> tuple[Scenario, Random]:
+    """Return the scenario of a seed."""
+    chance = Random(seed)
+    mix = Mix.drawn(chance, keeps_a1=keeps_a1)
+    scripts = tuple(_script(f"w{number}", chance) for number in range(chance.choice((1, 1, 1, 2))))
+    return Scenario(scripts, mix, RandomFaults(mix, chance), chance.choice((0.0, 0.5, 1.0))), chance
+
+
+def _script(workflow_id: str, chance: Random) -> Script:
+    count = chance.choice((1, 2, 3, 4))
+    tools = tuple(Tool(f"{workflow_id}-tool{number}", chance.choice(KINDS)) for number in range(count))
+    fails, tries = chance.random() < 0.5, chance.choice((1, 2, 3))
+    return Script(workflow_id, tools, fails, tries, chance.choice(("fail", "skip")))
+
+
+class Run:
+    """Everything that lives in one run."""
+
+    def __init__(self, scenario: Scenario, chance: Random, *, tell: bool) -> None:
+        self.scenario = scenario
+        self.chance = chance
+        self.story: list[str] = []
+        self._tell = tell
+        self.schedule = Schedule(scenario.faults, self._say)
+        tools = [tool for script in scenario.scripts for tool in script.tools]
+        self.pipeline = Pipeline(self.schedule, scenario.mix, chance, tools)
+        self.schedule.on_kill = self._killed
+        self.schedule.on_freeze = self._frozen
+        self.beliefs = {script.workflow_id: Belief() for script in scenario.scripts}
+        self.agents: list[AgentProcess] = []
+        self.processors = [ProcessorProcess(self.pipeline, f"processor-{n}") for n in range(2)]
+        self.lane = Lane()
+        self.workers = [self._worker(n) for n in range(2)]
+        self.owner = self.processors[0]
+        self.person = Person(self.pipeline, self.beliefs)
+        self._names = 10
+
+    def play(self) -> Verdict:
+        """Run to the end and judge."""
+        with virtual_clock(lambda: self.schedule.now_ms):
+            self.owner.take()
+            self.workers[0].take()
+            for script in self.scenario.scripts:
+                self.schedule.after(
+                    self.chance.randint(1, 200) if self.scenario.mix.slow else 1,
+                    partial(self._agent, script, resumes=False),
+                )
+            self._disturb()
+            start_ms = self.schedule.now_ms
+            calm_ms = start_ms + DISTURBED_MS
+            self.schedule.run(self._at_rest if not self._is_random else (lambda: False), calm_ms)
+            self._calm()
+            rest = self.schedule.run(self._at_rest, self.schedule.now_ms + REST_MS)
+        return self._verdict(rest)
+
+    @property
+    def _is_random(self) -> bool:
+        return isinstance(self.scenario.faults, RandomFaults)
+
+    def _say(self, now_ms: int, who: str, what: str) -> None:
+        if self._tell:
+            self.story.append(f"{now_ms - 1_000_000:>8} {who:<14} {what}")
+
+    # --- who lives --------------------------------------------------------------------------------------------------
+
+    def _worker(self, number: int) -> WorkerProcess:
+        return WorkerProcess(self.pipeline, self.lane, f"compensator-{number}")
+
+    def _agent(self, script: Script, *, resumes: bool) -> None:
+        name = f"agent-{script.workflow_id}-{len(self.agents)}"
+        agent = AgentProcess(self.pipeline, script, self.beliefs[script.workflow_id], name, resumes=resumes)
+        self.beliefs[script.workflow_id].processes += 1
+        self.agents.append(agent)
+        agent.start()
+
+    def _killed(self, process: Process) -> None:
+        if isinstance(process, AgentProcess):
+            if self.chance.random() < self.scenario.resumes:
+                self.schedule.after(
+                    self.chance.choice((100, 3_000, 9_000)), lambda: self._agent(process.script, resumes=True)
+                )
+        else:
+            self.schedule.after(SESSION_MS, self._heal)
+
+    def _frozen(self, process: Process, duration_ms: int) -> None:
+        if not isinstance(process, AgentProcess) and duration_ms > SESSION_MS:
+            self.schedule.after(SESSION_MS, lambda: self._take_from(process))
+        if (
+            isinstance(process, AgentProcess)
+            and duration_ms > 2_000
+            and self.chance.random() < self.scenario.resumes / 2
+        ):
+            self.schedule.after(1_000, lambda: self._agent(process.script, resumes=True))
+
+    def _take_from(self, process: Process) -> None:
+        """The group has not heard from a process: another takes over, and the sleeper is a zombie."""
+        if isinstance(process, ProcessorProcess) and self.owner is process and process.alive:
+            self._new_owner()
+        elif isinstance(process, WorkerProcess) and self.lane.owner is process:
+            self._new_worker()
+
+    def _heal(self) -> None:
+        """Dead processes are started anew, and what they owned is somebody's again."""
+        if not self.owner.alive:
+            self._new_owner()
+        if self.lane.owner is None or not self.lane.owner.alive:
+            self._new_worker()
+
+    def _new_owner(self) -> None:
+        others = [
+            p for p in self.processors if p is not self.owner and p.alive and p.frozen_until_ms <= self.schedule.now_ms
+        ]
+        if not others:
+            self._names += 1
+            others = [ProcessorProcess(self.pipeline, f"processor-{self._names}")]
+            self.processors.append(others[0])
+        self.owner = others[0]
+        self.schedule.say(self.owner.name, "takes the partition")
+        self.owner.take()
+
+    def _new_worker(self) -> None:
+        others = [
+            w
+            for w in self.workers
+            if w is not self.lane.owner and w.alive and w.frozen_until_ms <= self.schedule.now_ms
+        ]
+        if not others:
+            self._names += 1
+            others = [self._worker(self._names)]
+            self.workers.append(others[0])
+        self.schedule.say(others[0].name, "takes the lane")
+        others[0].take()
+
+    # --- disturbance and rest ---------------------------------------------------------------------------------------
+
+    def _disturb(self) -> None:
+        mix = self.scenario.mix
+        for _ in range(mix.flushes):
+            self.schedule.after(self._sometime_ms(), self._flush)
+        for _ in range(mix.rebalances):
+            self.schedule.after(self._sometime_ms(), self._new_worker)
+            self.schedule.after(self._sometime_ms(), self._new_owner)
+        if self.chance.random() < mix.people:
+            self.person.start()
+
+    def _sometime_ms(self) -> int:
+        """Most of what matters happens early."""
+        return self.chance.randint(0, self.chance.choice((100, 1_000, 5_000, DISTURBED_MS)))
+
+    def _flush(self) -> None:
+        self.schedule.say("redis", "is flushed")
+        self.pipeline.registry.flush()
+
+    def _calm(self) -> None:
+        self.pipeline.calm = True
+        self.scenario.faults.stopped = True
+        self._heal()
+
+    def _at_rest(self) -> bool:
+        if not self.owner.owns() or self.owner.frozen_until_ms > self.schedule.now_ms or not self.owner.idle():
+            return False
+        if any(agent.alive and not agent.over for agent in self.agents) or len(self.agents) < len(
+            self.scenario.scripts
+        ):
+            return False
+        if any(w.alive and not w.idle() for w in self.workers if w is self.lane.owner or w.running()):
+            return False
+        end = self.pipeline.broker.end(self.pipeline.topics.ledger, PARTITION)
+        return self.owner.partition().folded_to == end - 1
+
+    def _verdict(self, rest: bool) -> Verdict:
+        ledger = self.pipeline.broker.read(self.pipeline.topics.ledger, PARTITION)
+        terms = Terms(self.pipeline.topics, frozenset({"default"}))
+        broken = judge(self.pipeline.world, ledger, terms, self.beliefs, keeps_a1=self.scenario.mix.keeps_a1)
+        if not rest:
+            broken.append(Broken(6, "ten minutes after the last disturbance something is still going on"))
+        return Verdict(broken, self.story, self.schedule.events, getattr(self.scenario.faults, "counts", {}))
+
+
+@contextmanager
+def virtual_clock(now_ms: Callable[[], int]) -> Iterator[None]:
+    """Let the producers' two clocks show virtual time."""
+    before = (clock.elapsed_ms, clock.wall_ms, clock.now)
+    clock.elapsed_ms = now_ms
+    clock.wall_ms = now_ms
+    clock.now = lambda: Instant(now_ms(), now_ms())
+    try:
+        yield
+    finally:
+        clock.elapsed_ms, clock.wall_ms, clock.now = before
+
+
+def play(seed: int, *, tell: bool = False, keeps_a1: bool = True) -> Verdict:
+    """Play the run of a seed."""
+    scenario, chance = drawn(seed, keeps_a1=keeps_a1)
+    return Run(scenario, chance, tell=tell).play()

@@ -1,0 +1,22 @@
+"""Random runs: whatever is killed, frozen, lost, repeated or overtaken, the promises are kept.
+
+A failure names its seed; `python -m tests.simulation SEED` tells the story of that run.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.simulation.run import play
+
+SEEDS = 1_000
+BATCH = 50
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
+def test_every_promise_is_kept_whatever_happens(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        assert play(seed).broken == [], f"python -m tests.simulation {seed}"
+
+
+def test_a_seed_is_one_story() -> None:
+    assert play(7, tell=True).story == play(7, tell=True).story

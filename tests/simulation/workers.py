@@ -1,0 +1,301 @@
+"""Compensators: the real decisions on the real registry, several workers on one lane, every delivery at least once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tests.simulation.pipeline import PARTITION, Pipeline
+from tests.simulation.schedule import Process, Task
+from tests.simulation.world import SETTLE_MS, Said
+
+from amends.compensators import effects as asks
+from amends.compensators.decide import decide
+from amends.compensators.effects import (
+    CallAnswer,
+    IsStillThere,
+    IsUndone,
+    LedgerFact,
+    NobodyKnows,
+    NotBegun,
+    ProbeAnswer,
+    Refused,
+    Succeeded,
+    Uncertain,
+    Unreadable,
+    Unwritten,
+    Written,
+)
+from amends.compensators.registry import NO_FENCE, Go
+from amends.processors.memory import StoredRecord
+from amends.schemas.codec import decode, decode_as
+from amends.schemas.commands import ProbeCommand, ResendCommand, UndoCommand
+from amends.schemas.facts import Decision, Failure, StepEvent
+from amends.schemas.payload import decode_payload, encode_payload
+from amends.tools.resolve import Resolved, resolve
+
+RESET = Failure("ConnectionError", "reset")
+LAG_MS = SETTLE_MS // 3
+
+
+@dataclass
+class Lane:
+    """What the consumer group of the lane has committed, and who owns its one partition."""
+
+    committed: int = 0
+    owner: WorkerProcess | None = None
+
+
+class WorkerProcess(Process):
+    """One compensator process."""
+
+    def __init__(self, pipeline: Pipeline, lane: Lane, name: str) -> None:
+        super().__init__("compensator", name)
+        self.pipeline = pipeline
+        self.lane = lane
+        self._next = 0
+        self._done: set[int] = set()
+        self._queues: dict[bytes, list[StoredRecord]] = {}
+        self._deliveries = 0
+        topic = self.pipeline.topics.undo("default")
+        self.pipeline.broker.listeners.setdefault(topic, []).append(lambda record: self._soon())
+
+    def idle(self) -> bool:
+        return not self._queues and self._next >= self.pipeline.broker.end(self.pipeline.topics.undo("default"), 0)
+
+    def running(self) -> bool:
+        return bool(self._queues)
+
+    def take(self) -> None:
+        """The group gives us the lane: begin where it has committed."""
+        self.lane.owner = self
+        self._next = self.lane.committed
+        self._done.clear()
+        self._soon()
+
+    def _soon(self) -> None:
+        self.pipeline.schedule.after(self.pipeline.delay_ms(), self._pump, self)
+
+    def _pump(self) -> None:
+        if self.lane.owner is not self:
+            return  # what runs goes on to its end
+        for record in self.pipeline.broker.read(self.pipeline.topics.undo("default"), PARTITION, self._next):
+            self._next = record.offset + 1
+            assert record.key is not None
+            queue = self._queues.setdefault(record.key, [])
+            queue.append(record)
+            if len(queue) == 1:
+                self._begin(record.key)
+
+    def _begin(self, key: bytes) -> None:
+        """Commands of one workflow run one after another."""
+        record = self._queues[key][0]
+        if self.lane.owner is not self:
+            del self._queues[key]
+            return
+        command = decode(record.value or b"")
+        assert isinstance(command, UndoCommand | ProbeCommand | ResendCommand)
+        self._deliveries += 1
+        owner = f"{self.name}/{self._deliveries}"
+        self.pipeline.schedule.say(self.name, f"begins {_described(command)} as {owner}")
+        task = Task(
+            self.pipeline.schedule,
+            self,
+            decide(command, owner, self.name),
+            partial(self._perform, command, owner),
+            lambda report: self._end(key, record, report),
+        )
+        task.start()
+
+    def _end(self, key: bytes, record: StoredRecord, report: asks.Report) -> None:
+        self.pipeline.schedule.say(self.name, f"ends: {report.ends}")
+        self._done.add(record.offset)
+        lane = self.lane
+        while lane.owner is self and lane.committed in self._done:
+            lane.committed += 1
+        queue = self._queues.get(key, [])
+        if queue and queue[0] is record:
+            del queue[0]
+        if queue:
+            self.pipeline.schedule.after(0, lambda: self._begin(key) if key in self._queues else None, self)
+        else:
+            self._queues.pop(key, None)
+
+    # --- effects ----------------------------------------------------------------------------------------------------
+
+    def _perform(self, command: Any, owner: str, effect: Any, answer: Callable[[Any], None]) -> None:
+        pipeline, schedule = self.pipeline, self.pipeline.schedule
+        match effect:
+            case asks.ReadClock():
+                answer(schedule.now_ms)
+            case asks.Claim() | asks.Renew() | asks.Settle():
+                schedule.after(pipeline.delay_ms(2), lambda: self._ask_registry(effect, answer), self)
+            case asks.Write(facts=facts):
+                self._write(facts, answer)
+            case asks.ReadBack():
+                found = self._read_back(command, effect)
+                schedule.after(pipeline.delay_ms(2), lambda: answer(found), self)
+            case asks.CallUndo():
+                self._undo(effect, owner, answer)
+            case asks.CallForward():
+                self._call(effect, owner, answer)
+            case asks.AskVerify():
+                schedule.after(pipeline.delay_ms(), lambda: answer(self._verify(effect)), self)
+            case asks.AskProbe():
+                schedule.after(pipeline.delay_ms(), lambda: answer(self._probe(effect.command)), self)
+            case asks.Wait(duration_ms=ms):
+                schedule.after(ms, lambda: answer(None), self)
+            case _:
+                raise AssertionError(effect)
+
+    def _ask_registry(self, effect: Any, answer: Callable[[Any], None]) -> None:
+        registry, pipeline = self.pipeline.registry, self.pipeline
+        lost = pipeline.happens(pipeline.mix.registry_lost)
+        match effect:
+            case asks.Claim(requests=requests):
+                if lost and pipeline.chance.random() < 0.5:  # out of reach
+                    answer(tuple(Go(NO_FENCE) for _ in requests))
+                    return
+                if lost:  # the reply is lost, and asked for again
+                    registry.claim_now(requests)
+                answer(registry.claim_now(requests))
+            case asks.Renew():
+                answer(not lost and registry.renew_now(effect.key, effect.attempt, effect.fence, effect.lease_ms))
+            case asks.Settle():
+                settle = registry.settle_now
+                answer(not lost and settle(effect.key, effect.attempt, effect.fence, effect.state, effect.closing))
+
+    def _write(self, facts: tuple[Any, ...], answer: Callable[[Any], None]) -> None:
+        told: dict[int, Written | Unwritten] = {}
+
+        def tell(number: int, what: StoredRecord | bool) -> None:
+            told[number] = Written(what.offset) if isinstance(what, StoredRecord) else Unwritten(certain=what)
+            if len(told) == len(facts):
+                answer(tuple(told[n] for n in range(len(facts))))
+
+        for number, fact in enumerate(facts):
+            self.pipeline.write(self, fact, partial(tell, number))
+
+    def _read_back(self, command: Any, effect: asks.ReadBack) -> tuple[LedgerFact, ...] | Unreadable:
+        if self.pipeline.happens(self.pipeline.mix.write_refused / 2):
+            return Unreadable("the ledger is out of reach")
+        count = effect.to_offset - effect.from_offset + 1
+        if count <= 0:
+            return ()
+        topic = self.pipeline.topics.ledger
+        records = self.pipeline.broker.read(topic, PARTITION, effect.from_offset, count)
+        key = command.workflow_id.encode()
+        found = [LedgerFact(r.offset, decode(r.value or b"")) for r in records if r.key == key]  # type: ignore[arg-type]
+        return tuple(found)
+
+    # --- the world --------------------------------------------------------------------------------------------------
+
+    def _undo(self, effect: asks.CallUndo, owner: str, answer: Callable[[CallAnswer], None]) -> None:
+        pipeline, mix, entry = self.pipeline, self.pipeline.mix, effect.entry
+        tool = pipeline.tools[entry.tool_name]
+        arguments = decode_payload(entry.arguments)
+        refuse = pipeline.happens(mix.undo_refused)
+
+        def land() -> CallAnswer:
+            said = pipeline.world.undo(tool, arguments, entry.key, owner, pipeline.schedule.now_ms, refuse=refuse)
+            pipeline.schedule.say("world", f"undo of {tool.name} {arguments} by {owner}: {said.value}")
+            if said is Said.REFUSED:
+                kept = tool.kind.keeps_refusals
+                return Refused(Failure("Declined", "no"), retryable=pipeline.chance.random() < 0.8, key_refused=kept)
+            return Succeeded(nothing=said is Said.NOTHING)
+
+        self._send(land, mix.undo_uncertain, effect.end_within_ms, answer)
+
+    def _call(self, effect: asks.CallForward, attempt: str, answer: Callable[[CallAnswer], None]) -> None:
+        pipeline, command = self.pipeline, effect.command
+        tool = pipeline.tools[command.tool_name]
+        given = self._input(command.started_offset)
+        refuse = pipeline.happens(pipeline.mix.call_refused)
+
+        def land() -> CallAnswer:
+            subject = given["subject"]
+            now_ms = pipeline.schedule.now_ms
+            deed = pipeline.world.call(tool, subject, command.key, attempt, now_ms, refuse=refuse)
+            pipeline.schedule.say("world", f"{tool.name} {subject} sent again: {deed and deed.number}")
+            if deed is None:
+                return Refused(Failure("Declined", "no"))
+            output = {"number": deed.number}
+            return Succeeded(output_payload=encode_payload(output), undo_arguments=self._arguments(tool, given, output))
+
+        self._send(land, pipeline.mix.call_uncertain, effect.end_within_ms, answer)
+
+    def _send(
+        self, land: Callable[[], CallAnswer], rate: float, within_ms: int, answer: Callable[[CallAnswer], None]
+    ) -> None:
+        """A request under way: it may never arrive, or its answer may not, or come too late."""
+        pipeline, schedule = self.pipeline, self.pipeline.schedule
+        if pipeline.happens(rate / 10):
+            schedule.after(1, lambda: answer(NotBegun("the pool was full")), self)
+            return
+        uncertain = pipeline.happens(rate)
+        if uncertain and pipeline.chance.random() < 0.3:
+            schedule.after(pipeline.delay_ms(), lambda: answer(Uncertain(RESET)), self)
+            return
+        lands_ms = min(pipeline.delay_ms(), SETTLE_MS // 2)
+        back_ms = lands_ms + pipeline.delay_ms()
+        if uncertain or back_ms > within_ms:
+            schedule.after(min(pipeline.delay_ms(), within_ms), lambda: answer(Uncertain(RESET)), self)
+            schedule.after(lands_ms, lambda: _ignore(land()))
+            return
+
+        def arrive() -> None:
+            result = land()
+            schedule.after(back_ms - lands_ms, lambda: answer(result), self)
+
+        schedule.after(lands_ms, arrive)
+
+    def _verify(self, effect: asks.AskVerify) -> asks.VerifyAnswer:
+        pipeline, entry = self.pipeline, effect.entry
+        if pipeline.happens(pipeline.mix.question_fails):
+            return NobodyKnows(RESET)
+        tool = pipeline.tools[entry.tool_name]
+        gone = pipeline.world.is_gone(tool, decode_payload(entry.arguments), self._shown_before_ms())
+        return IsUndone() if gone else IsStillThere()
+
+    def _probe(self, command: ProbeCommand) -> ProbeAnswer:
+        pipeline = self.pipeline
+        if pipeline.happens(pipeline.mix.question_fails):
+            return ProbeAnswer(Decision.UNKNOWN, error=RESET)
+        deed = pipeline.world.happened(command.key, self._shown_before_ms())
+        pipeline.schedule.say("world", f"probe of {command.tool_name}: {deed and deed.number}")
+        if deed is None:
+            return ProbeAnswer(Decision.ABSENT)
+        tool, given = pipeline.tools[command.tool_name], self._input(command.started_offset)
+        output = {"number": deed.number}
+        arguments = self._arguments(tool, given, output)
+        return ProbeAnswer(Decision.PRESENT, output_payload=encode_payload(output), undo_arguments=arguments)
+
+    def _shown_before_ms(self) -> int:
+        """A remote may show what it did a little later."""
+        lag_ms = LAG_MS if self.pipeline.happens(self.pipeline.mix.slow) else 0
+        return self.pipeline.schedule.now_ms - lag_ms
+
+    def _input(self, started_offset: int) -> dict[str, Any]:
+        record = self.pipeline.broker.read(self.pipeline.topics.ledger, PARTITION, started_offset, 1)[0]
+        started = decode_as(StepEvent, record.value or b"")
+        given = decode_payload(started.input_payload or b"{}")
+        assert isinstance(given, dict)
+        return given
+
+    @staticmethod
+    def _arguments(tool: Any, given: dict[str, Any], output: dict[str, Any]) -> bytes | None:
+        found = resolve(tool.contract, input=given, output=output)
+        return found.data if isinstance(found, Resolved) else None
+
+
+def _ignore(answer: CallAnswer) -> None:
+    """Nobody waits for it any more."""
+
+
+def _described(command: UndoCommand | ProbeCommand | ResendCommand) -> str:
+    if isinstance(command, UndoCommand):
+        members = ", ".join(f"{e.tool_name} {e.generation}/{e.attempt}" for e in command.entries)
+        return f"undo of {members} as of {command.as_of}"
+    return f"{type(command).__name__} of {command.tool_name} as of {command.as_of}"
