@@ -65,12 +65,13 @@ class KafkaWorld:
     def append(self, key: bytes, value: bytes) -> int:
         return self.publisher.publish_sync(self.kafka.topics.ledger, key=key, value=value).offset
 
-    def start(self, name: str, *, fault: Fault | None = None, at: str = "") -> None:
+    def start(self, name: str, *, fault: Fault | None = None, at: str = "", refold: bool = False) -> None:
         given = {
             "kafka": self.kafka.model_dump(mode="json"),
             "processor": {"application_id": self.kafka.topic_prefix, "session_timeout_ms": SESSION_MS},
             "fault": fault,
             "at": at,
+            "refold": refold,
         }
         out, err = self.folder / f"{name}.out", self.folder / f"{name}.err"
         with out.open("wb") as stdout, err.open("wb") as stderr:
@@ -122,7 +123,8 @@ class KafkaWorld:
         until(lambda: self._processes[name].progress()["refused"] > 0, self._words)
 
     def state(self) -> dict[bytes, Count]:
-        return {record.key or b"": decode(record.value or b"") for record in self._read(self.kafka.topics.changelog())}
+        last = {record.key or b"": record.value for record in self._read(self.kafka.topics.changelog())}
+        return {key: decode(value) for key, value in last.items() if value is not None}
 
     def emitted(self) -> list[tuple[bytes, Count]]:
         return [(record.key or b"", decode(record.value or b"")) for record in self._read(self.kafka.topics.workflows)]

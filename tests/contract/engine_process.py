@@ -32,6 +32,7 @@ def main() -> int:
         kafka,
         ProcessorSettings(**given["processor"]),
         lambda partition: Tally(partition, kafka.topics),
+        refold=given["refold"],
         faults=faults,
     )
     for number in (signal.SIGTERM, signal.SIGINT):

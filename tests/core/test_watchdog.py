@@ -1,0 +1,77 @@
+"""The watchdog and the health of a processor: what counts as progress."""
+
+from __future__ import annotations
+
+import threading
+
+from amends.processors.health import ProcessorHealth
+from amends.processors.watchdog import Progress, Watchdog, WatchdogThread
+
+STALL_MS = 10_000
+
+
+def verdicts(*looks: tuple[int, Progress]) -> list[str | None]:
+    watchdog = Watchdog(STALL_MS)
+    return [watchdog.verdict(now_ms, seen) for now_ms, seen in looks]
+
+
+def test_facts_that_wait_while_none_is_folded_end_the_process() -> None:
+    first, last = verdicts((0, Progress(1, folded=5, lag=3)), (10_000, Progress(2, folded=5, lag=3)))
+    assert first is None
+    assert last is not None
+    assert "3 facts wait" in last
+
+
+def test_an_idle_processor_goes_on() -> None:
+    assert verdicts((0, Progress(1, lag=0)), (60_000, Progress(2, lag=0)))[-1] is None
+
+
+def test_a_broker_that_cannot_be_asked_is_no_reason_to_end() -> None:
+    assert verdicts((0, Progress(1, lag=None)), (60_000, Progress(2, lag=None)))[-1] is None
+
+
+def test_folding_under_lag_is_progress() -> None:
+    looks = [(n * 5_000, Progress(n, folded=n, lag=100)) for n in range(10)]
+    assert verdicts(*looks) == [None] * 10
+
+
+def test_restoring_is_progress() -> None:
+    looks = [(n * 5_000, Progress(n, restored=n * 1_000, lag=100, taking=(0,))) for n in range(10)]
+    assert verdicts(*looks) == [None] * 10
+
+
+def test_a_loop_that_never_comes_round_ends_the_process_whatever_the_lag() -> None:
+    last = verdicts((0, Progress(7, lag=0)), (10_000, Progress(7, lag=0)))[-1]
+    assert last is not None
+    assert "never returned" in last
+
+
+def test_the_watchdogs_thread_ends_the_process_that_stalls() -> None:
+    ended: list[str] = []
+    done = threading.Event()
+
+    def end(reason: str) -> None:
+        ended.append(reason)
+        done.set()
+
+    times = iter(range(0, 1_000_000, 40))
+    watchdog = WatchdogThread(100, lambda: Progress(1, lag=1), lambda: next(times), end=end)
+    watchdog.start()
+    assert done.wait(5)
+    watchdog.stop()
+    assert len(ended) == 1
+
+
+def test_health_turns_bad_without_progress_and_good_again_with_it() -> None:
+    seen = Progress(1, folded=1, lag=4)
+    now_ms = 0
+    health = ProcessorHealth(lambda: seen, STALL_MS, lambda: now_ms)
+    assert health().healthy
+    now_ms = STALL_MS
+    assert not health().healthy
+    seen = Progress(2, folded=5, lag=0)
+    assert health().healthy
+
+
+def test_a_processor_that_has_not_begun_is_not_healthy() -> None:
+    assert not ProcessorHealth(Progress, STALL_MS, lambda: 0)().healthy
