@@ -467,7 +467,6 @@ def test_an_agent_inside_a_long_call_is_alive(ledger: MemoryLedger) -> None:
 
 def test_a_heartbeat_names_the_attempt_and_carries_no_payload(ledger: MemoryLedger) -> None:
 
-
     class Process:
         def __init__(self) -> None:
             self.ledger = ledger

@@ -1,5 +1,6 @@
 """Recording what agents do, so that it can be undone: the scope of a workflow, and a recorder for anything else."""
 
+from amends.producers.outside import use
 from amends.producers.recorder import AlreadyDone, RecordedStep, Recorder, recorder
 from amends.producers.runtime import Runtime, default_runtime, set_default_runtime
 from amends.producers.scope_flow import Failed, LeftOpen, Outcome, Succeeded, Turned, Unconfirmed
@@ -21,5 +22,6 @@ __all__ = [
     "default_runtime",
     "recorder",
     "set_default_runtime",
+    "use",
     "workflow",
 ]

@@ -28,9 +28,10 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """The fact is certainly not on the ledger."""
+    """The fact is certainly not on the ledger. `too_large`: nor will it ever be, it is larger than the ledger takes."""
 
     reason: str
+    too_large: bool = False
 
 
 @dataclass(frozen=True, slots=True)

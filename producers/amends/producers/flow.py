@@ -19,7 +19,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from amends.producers import refusals
@@ -44,10 +44,11 @@ from amends.producers.effects import (
     Result,
     Returned,
     Standing,
+    Unwritten,
     Write,
     WriteFact,
 )
-from amends.producers.outcome import Call, Limits, ended, not_executed, undo_arguments_known_before
+from amends.producers.outcome import Call, Limits, ended, not_executed, shrunk, undo_arguments_known_before
 from amends.schemas.commands import Phase
 from amends.schemas.facts import StepEvent, StepStatus
 from amends.schemas.keys import forward_key
@@ -182,6 +183,8 @@ def _cleared(started: StepEvent, asked: Instant, terms: ScopeTerms, subject: str
         write: Write = yield WriteFact(started)
         if not isinstance(write, Acknowledged):
             yield QueueFact(not_executed(started, write.reason, asked.wall_ms))
+            if isinstance(write, Unwritten) and write.too_large:
+                raise refusals.record_too_large(subject, write)
             raise refusals.not_written(subject, write)
         yield from _fenced(started, asked, terms, subject)
     except (GeneratorExit, AmendsError):  # dropped, so that nothing more can be yielded; or said already
@@ -210,19 +213,23 @@ def _fenced(started: StepEvent, asked: Instant, terms: ScopeTerms, subject: str)
 def _told(
     started: StepEvent, call: Call, result: Result, terms: ScopeTerms, asked: Instant
 ) -> Generator[Effect, Any, None]:
-    outcome = ended(started, call, result, terms.limits, asked.wall_ms)
+    wall_ms = asked.wall_ms
     try:
         now: Instant = yield ReadClock()
-        outcome = replace(outcome, timestamp_ms=now.wall_ms)
+        wall_ms = now.wall_ms
+        outcome = ended(started, call, result, terms.limits, wall_ms)
         if isinstance(result, Raised) and not isinstance(result.error, Exception):
             # Cancelled or being killed: whoever does that waits for us to go, and may do it again at each wait.
             yield QueueFact(outcome)
             return
         write: Write = yield WriteFact(outcome)
+        if isinstance(write, Unwritten) and write.too_large:
+            outcome = shrunk(outcome)
+            write = yield WriteFact(outcome)
     except GeneratorExit:
         raise
     except BaseException:
-        yield QueueFact(outcome)
+        yield QueueFact(ended(started, call, result, terms.limits, wall_ms))
         raise
     if not isinstance(write, Acknowledged):
         yield QueueFact(outcome)

@@ -25,6 +25,8 @@ from amends.tools.errors import LedgerUnavailable
 HISTORY_FETCH_WAIT_MS = 10
 CLOSE_WITHIN_MS = 3_000
 
+_TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_MSG_SIZE"})
+
 
 class KafkaLedger:
     """See `ledger.Ledger`. Makes its clients when they are first needed, in the process that needs them."""
@@ -118,7 +120,9 @@ def kafka_runtime(kafka: KafkaSettings, settings: ProducerSettings | None = None
 def _answer(done: Ack | WriteError) -> Write:
     if isinstance(done, Ack):
         return Acknowledged(done.offset, done.appended_at_ms)
-    return Unwritten(done.reason) if isinstance(done, NotWritten) else Uncertain(done.reason)
+    if isinstance(done, NotWritten):
+        return Unwritten(done.reason, too_large=done.code in _TOO_LARGE)
+    return Uncertain(done.reason)
 
 
 def _readable(value: bytes | None) -> Fact | None:

@@ -16,10 +16,12 @@ from typing import Any, Protocol
 from amends.producers.effects import Raised, Result, Returned
 from amends.schemas.contract import Contract
 from amends.schemas.facts import Failure, StepEvent, StepStatus
-from amends.schemas.payload import encode_bounded
+from amends.schemas.keys import digest
+from amends.schemas.payload import Bounded, encode_bounded
 from amends.tools.resolve import MISSING, Missing, Resolved, Unresolved, resolve
 
 MESSAGE_CHARACTERS_MAX = 2_000
+RESOURCE_IDS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,28 +88,67 @@ class Call:
 
 def ended(started: StepEvent, call: Call, result: Result, limits: Limits, wall_ms: int) -> StepEvent:
     """Return the outcome of the attempt that `started` began. Raises nothing."""
-    blank = replace(started, input_payload=None, contract=None, captured=None, after=(), timestamp_ms=wall_ms)
     if isinstance(result, Raised):
         status = StepStatus.FAILED if refused(call.contract, result.error) else StepStatus.UNKNOWN
-        return replace(blank, status=status, error=failure(result.error, call.secrets))
+        return _after(started, status, wall_ms, error=failure(result.error, call.secrets))
     try:
-        return _succeeded(blank, call, result, limits)
+        return _succeeded(started, call, result, limits, wall_ms)
     except Exception as error:  # the effect is done: a value that defeats the encoder must not hide it
-        return _noted(replace(blank, status=StepStatus.SUCCEEDED), "output_unrecorded", error)
+        why = failure(error, call.secrets)
+        noted = {"output_unrecorded": f"{why.type}: {why.message}"}
+        return _after(started, StepStatus.SUCCEEDED, wall_ms, attributes=noted)
 
 
 def not_executed(started: StepEvent, reason: str, wall_ms: int) -> StepEvent:
     """Return the fact that the attempt `started` began was never sent."""
-    return replace(
-        started,
-        status=StepStatus.NOT_EXECUTED,
-        error=Failure("amends.NotExecuted", reason),
-        input_payload=None,
-        contract=None,
-        captured=None,
-        after=(),
-        undo_arguments=None,
+    why = Failure("amends.NotExecuted", reason)
+    return _after(started, StepStatus.NOT_EXECUTED, wall_ms, error=why)
+
+
+def beating(started: StepEvent, wall_ms: int) -> StepEvent:
+    """Return the fact that the attempt `started` began is still under way."""
+    return _after(started, StepStatus.HEARTBEAT, wall_ms)
+
+
+def shrunk(outcome: StepEvent) -> StepEvent:
+    """Return `outcome` without what it gave, for a ledger that does not take records of this size."""
+    whole = outcome.output_payload or b""
+    return replace(outcome, output_payload=None, payload_digest=outcome.payload_digest or digest(whole), attributes={})
+
+
+def _after(
+    started: StepEvent,
+    status: StepStatus,
+    wall_ms: int,
+    *,
+    output: Bounded | None = None,
+    error: Failure | None = None,
+    undo_arguments: bytes | None = None,
+    external_resource_ids: Mapping[str, str] | None = None,
+    attributes: Mapping[str, str] | None = None,
+) -> StepEvent:
+    """Return a later fact of the attempt: what names it, and what is new. (`replace` costs four times as much.)"""
+    return StepEvent(
+        workflow_id=started.workflow_id,
+        step_id=started.step_id,
+        attempt=started.attempt,
+        epoch=started.epoch,
+        status=status,
+        tool_name=started.tool_name,
+        agent_id=started.agent_id,
+        tool_version=started.tool_version,
+        workflow_offset=started.workflow_offset,
+        side_effect_classification=started.side_effect_classification,
+        call_id=started.call_id,
+        output_payload=None if output is None else output.data,
+        payload_digest=None if output is None else output.digest,
+        external_resource_ids=external_resource_ids or {},
+        error=error,
+        undo_arguments=undo_arguments,
+        lease_ms=started.lease_ms,
         timestamp_ms=wall_ms,
+        traceparent=started.traceparent,
+        attributes=attributes or {},
     )
 
 
@@ -144,39 +185,44 @@ def failure(error: BaseException, secrets: tuple[str, ...] = ()) -> Failure:
     for secret in secrets:
         if secret:
             message = message.replace(secret, "********")
-    message = message.encode("utf-8", "backslashreplace").decode("utf-8")
-    return Failure(qualified_name(type(error)), message[:MESSAGE_CHARACTERS_MAX])
+    return Failure(qualified_name(type(error)), _text(message))
 
 
-def _succeeded(blank: StepEvent, call: Call, result: Returned, limits: Limits) -> StepEvent:
-    value, ids = result.value, blank.external_resource_ids
+def _succeeded(started: StepEvent, call: Call, result: Returned, limits: Limits, wall_ms: int) -> StepEvent:
+    value, ids = result.value, None
     if isinstance(value, Reported):
-        value, ids = value.value, value.external_resource_ids
+        value, ids = value.value, _texts(value.external_resource_ids)
     if _not_yet_run(value):
         # Its body runs when somebody awaits or iterates it, beyond our sight.
         later = Failure("amends.NotAwaited", f"the tool returned a {type(value).__name__} and has not run yet")
-        return replace(blank, status=StepStatus.UNKNOWN, error=later)
+        return _after(started, StepStatus.UNKNOWN, wall_ms, error=later)
     output = encode_bounded(value, limits.output_bytes_max)
-    fact = replace(
-        blank,
-        status=StepStatus.SUCCEEDED,
-        output_payload=output.data,
-        payload_digest=output.digest,
+    undo, attributes = None, None
+    if call.contract.undo is not None:
+        found = call.resolved(value, ids)
+        if isinstance(found, Resolved):
+            undo = found.data
+        else:  # the success stands; its undo becomes an incident with this reason
+            attributes = {"undo_unresolved": found.reason}
+    return _after(
+        started,
+        StepStatus.SUCCEEDED,
+        wall_ms,
+        output=output,
+        undo_arguments=undo,
         external_resource_ids=ids,
+        attributes=attributes,
     )
-    if call.contract.undo is None:
-        return fact
-    found = call.resolved(value, ids)
-    if isinstance(found, Resolved):
-        return replace(fact, undo_arguments=found.data)
-    # The success stands; its undo becomes an incident with this reason.
-    return replace(fact, undo_arguments=None, attributes={**fact.attributes, "undo_unresolved": found.reason})
+
+
+def _texts(ids: Mapping[str, str]) -> dict[str, str]:
+    """Return ids as the ledger takes them, whatever came in their place: an id that is a number is still an id."""
+    return {_text(name): _text(value) for name, value in list(ids.items())[:RESOURCE_IDS_MAX]}
+
+
+def _text(value: object) -> str:
+    return str(value).encode("utf-8", "backslashreplace").decode("utf-8")[:MESSAGE_CHARACTERS_MAX]
 
 
 def _not_yet_run(value: Any) -> bool:
     return inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value)
-
-
-def _noted(fact: StepEvent, name: str, error: Exception) -> StepEvent:
-    why = failure(error)
-    return replace(fact, attributes={**fact.attributes, name: f"{why.type}: {why.message}"[:MESSAGE_CHARACTERS_MAX]})

@@ -43,6 +43,14 @@ def not_written(subject: str, write: Write) -> AmendsError:
     )
 
 
+def record_too_large(subject: str, write: Unwritten) -> AmendsError:
+    return Rejected(
+        f"{subject}: the ledger does not take a record of this size ({write.reason}). The tool was not called. Pass a "
+        "reference to the data in place of the data, or raise the topic's max.message.bytes.",
+        which="size",
+    )
+
+
 def turned(workflow_id: str, standing: Standing, what: str) -> AmendsError:
     story = f" {standing.story}" if standing.story else ""
     return WorkflowTurned(

@@ -99,8 +99,9 @@ def default_runtime() -> Runtime:
 
         with _default_lock:
             if _default is None:
-                _default = runtime_from_environment()
-                atexit.register(_default.close)
+                made = runtime_from_environment()
+                atexit.register(made.close)
+                _default = made
     return _default
 
 

@@ -31,6 +31,7 @@ from amends.producers.effects import (
 )
 from amends.producers.ledger import Ledger
 from amends.producers.outbox import Outbox, Owed
+from amends.producers.outcome import beating
 from amends.producers.scope_flow import Opening, admissible, heartbeat, ours, unanswered_heartbeat
 from amends.schemas.commands import Phase, WorkflowEcho
 from amends.schemas.facts import StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
@@ -237,7 +238,7 @@ class Scope:
             for attempt in self._open.values():
                 if (now_ms - attempt.beat_at_ms) * 3 >= attempt.lease_ms:
                     attempt.beat_at_ms = now_ms
-                    due.append(_step_beat(attempt.started, wall_ms))
+                    due.append(beating(attempt.started, wall_ms))
             if not due and (now_ms - self._sent_at_ms) * 3 >= self.terms.lease_ms:
                 due.extend(self._beat(wall_ms))
             if due:
@@ -288,16 +289,3 @@ class Scope:
     def inherited(self) -> bool:
         """Whether this process is a fork of the one that opened the scope. It must not act for the workflow."""
         return self.process_id != os.getpid()
-
-
-def _step_beat(started: StepEvent, wall_ms: int) -> StepEvent:
-    return replace(
-        started,
-        status=StepStatus.HEARTBEAT,
-        input_payload=None,
-        contract=None,
-        captured=None,
-        after=(),
-        undo_arguments=None,
-        timestamp_ms=wall_ms,
-    )

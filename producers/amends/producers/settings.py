@@ -36,7 +36,7 @@ class ProducerSettings(BaseModel):
         write_within_ms: how long a write may take before it counts as failed or uncertain.
         input_bytes_max: larger arguments are refused before the call.
         output_bytes_max: larger results are recorded as their beginning and a digest.
-        outside: what an undoable tool does outside a workflow.
+        outside: what an undoable tool does outside a workflow; in force once `use(default_runtime())` was called.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from amends.producers import clock
 from amends.producers.effects import Acknowledged, Uncertain, Unwritten, Write
 from amends.producers.ledger import History, Listener, OnWritten
-from amends.producers.runtime import Runtime, set_default_runtime
+from amends.producers.outside import use
+from amends.producers.runtime import Runtime
 from amends.producers.settings import ProducerSettings
 from amends.schemas.codec import decode, encode
 from amends.schemas.commands import Phase, WorkflowEcho
@@ -201,9 +202,9 @@ def memory_runtime(settings: ProducerSettings | None = None) -> Iterator[Memory]
     chosen = settings or ProducerSettings(standing_within_ms=500, owed_within_ms=500, confirm_within_ms=500)
     ledger = MemoryLedger()
     runtime = Runtime(chosen, ledger)
-    before = set_default_runtime(runtime)
+    before = use(runtime)
     try:
         yield Memory(runtime, ledger)
     finally:
-        set_default_runtime(before)
+        use(before)
         runtime.close()

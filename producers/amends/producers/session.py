@@ -1,0 +1,222 @@
+"""How a scope begins and ends in this process: which flows are driven, and what follows from how they went."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from amends.producers import refusals
+from amends.producers.drivers import drive
+from amends.producers.flow import ScopeTerms
+from amends.producers.runner import BareRunner, ObservingRunner, ScopeRunner
+from amends.producers.runtime import Runtime, default_runtime
+from amends.producers.scope import Scope
+from amends.producers.scope_flow import (
+    EndFlow,
+    LeftOpen,
+    OnExisting,
+    OpenFlow,
+    Opening,
+    Outcome,
+    Turned,
+    Unconfirmed,
+    claim_flow,
+    fail_flow,
+    leave_flow,
+    observed_end_flow,
+    open_flow,
+)
+from amends.tools.durations import Duration, duration_ms
+from amends.tools.errors import AmendsError, NotConfirmed
+from amends.tools.runner import Runner, mode
+
+logger = logging.getLogger(__name__)
+
+FAILING_WAITS_MS = 2_000
+"""An agent's own error is not held up for longer by a processor that is away."""
+
+OBSERVING_WAITS_MS = 1_000
+
+WORKFLOW_ID_BYTES_MAX = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a scope was asked for. None: as the settings say."""
+
+    agent: str | None
+    on_existing: OnExisting
+    lease: Duration | None
+    confirm_within: Duration | None
+    confirm: Literal["warn", "raise"]
+    traceparent: str | None
+    runtime: Runtime | None
+
+
+@dataclass(slots=True)
+class _Live:
+    """A scope that is recorded."""
+
+    scope: Scope
+    runtime: Runtime
+    observe: bool
+
+
+class Session:
+    """One scope, from its beginning to its end. `live` is None where nothing is recorded."""
+
+    def __init__(self, id: str, options: Options) -> None:
+        check_id(id)
+        self.id = id
+        self.outcome: Outcome | None = None
+        self.leave_lease_ms: int | None = None
+        self.live: _Live | None = None
+        self._options = options
+        self._begun = False
+
+    @property
+    def scope(self) -> Scope:
+        assert self.live is not None
+        return self.live.scope
+
+    def runner(self) -> Runner:
+        """Return who runs the calls of this scope."""
+        if self.live is None:
+            return BareRunner()
+        return ObservingRunner(self.scope) if self.live.observe else ScopeRunner(self.scope)
+
+    # --- the beginning ----------------------------------------------------------------------------------------------
+
+    def begin(self) -> OpenFlow | None:
+        """Return the flow that opens the scope, or None if none is to be driven and waited for."""
+        if self._begun:
+            raise RuntimeError(f"workflow {self.id!r}: a scope is entered once; make a new one")
+        self._begun = True
+        options = self._options
+        if options.runtime is None and mode() == "off":
+            return None  # not even the settings are read
+        runtime = options.runtime or default_runtime()
+        if runtime.settings.mode == "off":
+            return None
+        observe = runtime.settings.mode == "observe"
+        opening = Opening(self._terms(runtime), runtime.instance, options.on_existing, observe)
+        self.live = _Live(Scope(opening, runtime), runtime, observe)
+        return open_flow(opening)
+
+    def _terms(self, runtime: Runtime) -> ScopeTerms:
+        options, settings = self._options, runtime.settings
+        confirm_within = options.confirm_within
+        return ScopeTerms(
+            workflow_id=self.id,
+            agent_id=settings.agent_id if options.agent is None else options.agent,
+            lease_ms=settings.lease_ms if options.lease is None else duration_ms(options.lease),
+            standing_within_ms=settings.standing_within_ms,
+            owed_within_ms=settings.owed_within_ms,
+            confirm_within_ms=settings.confirm_within_ms if confirm_within is None else duration_ms(confirm_within),
+            limits=settings.limits,
+            traceparent=options.traceparent,
+        )
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Around the driving of the opening flow."""
+        assert self.live is not None
+        try:
+            yield
+        except BaseException:
+            self.live.runtime.left(self.scope)
+            self.scope.forget()
+            raise
+        self.live.runtime.entered(self.scope)
+
+    def open_observed(self, flow: OpenFlow) -> threading.Thread:
+        """Open in the background: an agent that is only watched never waits for long, and learns of no fault. Calls
+        that are made before the ledger has the start are not recorded."""
+        live = self.live
+        assert live is not None
+
+        def opened() -> None:
+            try:
+                drive(flow, live.scope.perform)
+            except Exception as error:
+                logger.error("workflow %s is not observed: %s", self.id, error)  # noqa: TRY400 - its words are enough
+                live.scope.forget()
+                return
+            live.runtime.entered(live.scope)
+            if self.outcome is not None:
+                live.runtime.left(live.scope)
+
+        thread = threading.Thread(target=opened, name=f"amends-observe-{self.id}", daemon=True)
+        thread.start()
+        return thread
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def end(self, error: BaseException | None) -> EndFlow | None:
+        """Return the flow that ends the scope, or None if none is to be driven: `outcome` is set then."""
+        if self.live is None:
+            self.outcome = LeftOpen("AMENDS_MODE=off")
+            return None
+        scope = self.scope
+        if scope.inherited():
+            self.outcome = LeftOpen("the scope belongs to the process that opened it")
+            return None
+        if self.live.observe:
+            return observed_end_flow(scope.terms, error)
+        if error is not None and not isinstance(error, Exception):
+            self._interrupted(error)
+            return None
+        if error is not None:
+            scope.standing_within_ms = min(scope.standing_within_ms, FAILING_WAITS_MS)
+        if self.leave_lease_ms is not None:
+            return leave_flow(scope.terms, self.leave_lease_ms, "left open")
+        return claim_flow(scope.terms) if error is None else fail_flow(scope.terms, error)
+
+    def _interrupted(self, error: BaseException) -> None:
+        """Cancelled, or the process is told to end: no failure, and no waiting. The lease finds out."""
+        assert self.live is not None
+        self.outcome = LeftOpen(f"interrupted: {type(error).__name__}")
+        if self.leave_lease_ms is not None:
+            self.scope.leave(self.leave_lease_ms)
+        self.live.runtime.left(self.scope)
+
+    @contextmanager
+    def ended(self, error: BaseException | None) -> Iterator[None]:
+        """Around the driving of the end flow. The agent's own `error`, if any, is on its way and stays what it is."""
+        assert self.live is not None
+        try:
+            yield
+        except AmendsError as refused:  # an id in use: what is there belongs to somebody else
+            self.outcome = LeftOpen(str(refused))
+            if error is None:
+                raise
+        finally:
+            self.live.runtime.left(self.scope)
+        if error is None and not self.live.observe:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell the agent what became of its claim."""
+        outcome = self.outcome
+        if isinstance(outcome, Turned):
+            raise refusals.turned(self.id, outcome.standing, "its success does not stand.")
+        if isinstance(outcome, Unconfirmed):
+            if self._options.confirm == "raise":
+                raise NotConfirmed(f"workflow {self.id!r}: {outcome.reason}.")
+            logger.warning("workflow %s: its success is not confirmed yet: %s", self.id, outcome.reason)
+
+
+def check_id(id: str) -> None:
+    """Raise ValueError unless `id` can name a workflow."""
+    if not isinstance(id, str) or not id:
+        raise ValueError(f"a workflow's id is a text that is not empty, not {id!r}")
+    try:
+        raw = id.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"a workflow's id must be valid Unicode: {id!r} has a lone surrogate") from None
+    if len(raw) > WORKFLOW_ID_BYTES_MAX:
+        raise ValueError(f"a workflow's id takes at most {WORKFLOW_ID_BYTES_MAX} bytes, this one {len(raw)}")
