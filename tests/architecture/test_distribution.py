@@ -49,9 +49,9 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(folder: Path, wheel: Path, extras: str) -> Path:
     """Return the bin folder of a new environment with the wheel in it."""
     venv.create(folder, with_pip=False)
-    target = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet"]
-    options = ["--disable-pip-version-check", "--constraint", str(ROOT / "constraints.txt")]
-    run([*target, *options, f"amends{extras} @ {wheel.as_uri()}"], folder)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
+    options = ["--quiet", "--no-compile", "--constraint", str(ROOT / "constraints.txt")]
+    run([*pip, "install", *options, f"amends{extras} @ {wheel.as_uri()}"], folder)
     return folder / "bin"
 
 

@@ -12,6 +12,7 @@ from tests.core import golden_records
 from tests.core.compatibility import RELEASED, against_releases, incompatibilities, load
 from tests.core.record_samples import avro_body, full, least
 
+from amends.schemas import releases
 from amends.schemas.codec import RECORDS, Record, UnreadableRecord, decode, encode, fingerprint_of, schema_of
 from amends.schemas.commands import UndoCommand
 from amends.schemas.contract import Contract
@@ -91,11 +92,30 @@ def test_the_gate_refuses_a_change_that_breaks_readers(change: Any) -> None:
     newer = json.loads(json.dumps(older))
     change(newer)
     assert incompatibilities(older, newer)
+    assert releases.incompatibilities(older, newer), "`amends schemas check` has the same verdict without Apache Avro"
 
 
-def test_the_gate_lets_a_field_with_a_default_through() -> None:
-    older, _ = without_last_field(StepEvent)
-    assert incompatibilities(older, schema_of(StepEvent)) == []
+@pytest.mark.parametrize("record", RECORDS, ids=lambda kind: kind.__name__)
+def test_the_gate_lets_a_field_with_a_default_through(record: type[Record]) -> None:
+    newer = json.loads(json.dumps(schema_of(record)))
+    newer["fields"].append({"name": "since_then", "type": "string", "default": ""})
+    assert incompatibilities(schema_of(record), newer) == []
+    assert releases.incompatibilities(schema_of(record), newer) == []
+
+
+def test_a_change_in_a_nested_record_is_found() -> None:
+    newer = json.loads(json.dumps(schema_of(UndoCommand)))
+    entries = next(field for field in newer["fields"] if field["name"] == "entries")
+    entries["type"]["items"]["fields"][0]["type"] = "bytes"
+    assert releases.incompatibilities(schema_of(UndoCommand), newer)
+    entries["type"]["items"]["fields"][0]["name"] = "other"
+    assert len(releases.incompatibilities(schema_of(UndoCommand), newer)) == 2
+
+
+def test_releases_are_listed_in_their_order() -> None:
+    versions = releases.released_versions()
+    assert versions == sorted(versions, key=lambda version: [int(part) for part in version.split(".")])
+    assert all(releases.released(version) for version in versions)
 
 
 def test_the_gate_finds_a_record_that_is_gone(tmp_path: Path) -> None:
