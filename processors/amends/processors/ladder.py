@@ -15,6 +15,8 @@ from amends.processors.state import NOWHERE, Standing, Step, is_key_remembered, 
 from amends.schemas.contract import Contract, Effect, Idempotency
 
 RESENDS_MAX = 3
+NO_RESEND = "no_resend"
+"""Attribute of a contract whose call can't be made again from its intent: a secret argument, a method's object."""
 
 
 class Rung(StrEnum):
@@ -61,6 +63,8 @@ def last_end_offset(step: Step) -> int:
 
 def _can_resend(step: Step, contract: Contract, now_ms: int) -> bool:
     if contract.effect is Effect.IRREVERSIBLE or contract.undo is None or step.resends >= RESENDS_MAX:
+        return False
+    if NO_RESEND in contract.attributes:
         return False
     call = contract.call
     return call.idempotency is Idempotency.NATURAL or is_key_remembered(

@@ -1,0 +1,206 @@
+"""`python -m bench`: job S at several loads, every part in its own process, beside floors of the same run.
+
+python -m bench [--seconds 6] [--loads 1,32,256,200/s,400/s] [--only kafka|embedded] [--warm 60] [--json FILE]
+python -m bench compare BEFORE.json AFTER.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from amends.kafka.settings import KafkaSettings
+from amends.kafka.topics import create_topics
+from amends.local.parts import Part, Parts, environment
+from amends.local.servers import Servers, servers
+from bench import alone, floors, recovery
+from bench.report import Figures, comparison, percentile, table, verdicts
+from bench.tools import LANE
+
+LOADS = "1,32,256,200/s,400/s"
+
+
+class Processes:
+    """CPU time and memory of each part, its children included."""
+
+    def __init__(self, pids: dict[str, int]) -> None:
+        self._pids = pids
+        self._cpu_s = {name: _cpu_s(pid) for name, pid in pids.items()}
+
+    def since(self, workflows: int) -> dict[str, dict[str, float]]:
+        return {
+            name: {
+                "cpu_ms": (_cpu_s(pid) - self._cpu_s[name]) * 1_000 / max(1, workflows),
+                "mb": _memory_mb(pid),
+            }
+            for name, pid in self._pids.items()
+        }
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def _cpu_s(pid: int) -> float:
+    return sum(sum(p.cpu_times()[:2]) for p in _family(pid))
+
+
+def _memory_mb(pid: int) -> float:
+    return sum(p.memory_info().rss for p in _family(pid)) / 1e6
+
+
+class Agent:
+    """The load process, and what it said."""
+
+    def __init__(self, parts: Parts, name: str, load: str, seconds: float, warm_s: float) -> None:
+        per_second, in_flight = (load.removesuffix("/s"), "1") if load.endswith("/s") else ("0", load)
+        self._lines: list[str] = []
+        self.part: Part = parts.python(
+            name,
+            "bench.agent",
+            *("--name", name, "--in-flight", in_flight, "--per-second", per_second),
+            *("--seconds", str(seconds), "--warm-s", str(warm_s)),
+            on_line=self._lines.append,
+        )
+
+    def wait_for(self, prefix: str, within_s: float) -> str:
+        until = time.monotonic() + within_s
+        while time.monotonic() < until:
+            found = next((line for line in self._lines if line.startswith(prefix)), None)
+            if found is not None:
+                return found
+            if not self.part.child.alive and not any(line.startswith(prefix) for line in self._lines):
+                time.sleep(0.2)
+                if not any(line.startswith(prefix) for line in self._lines):
+                    break
+            time.sleep(0.05)
+        raise SystemExit(f"the load ended early:\n{self.part.last_words(30)}")
+
+
+def measure(
+    settings: KafkaSettings, parts: Parts, pids: dict[str, int], load: str, seconds: float, number: int
+) -> Figures:
+    """Run one load and return its row."""
+    floor = asyncio.run(floors.confirmed_produce(settings, 1 if load.endswith("/s") else int(load), 1.0))
+    agent = Agent(parts, f"bench{number}", load, seconds, warm_s=3.0)
+    agent.wait_for("measuring", 60)
+    since, before, began = recovery.ends_of(settings), Processes({**pids, "agent": agent.part.pid}), time.monotonic()
+    time.sleep(seconds)
+    to, took_s = recovery.ends_of(settings), time.monotonic() - began
+    stories = recovery.recoveries(settings, since, to)
+    closed = [s for s in stories if s.undone >= recovery.UNDOS]
+    spent = before.since(len(closed))
+    said = json.loads(agent.wait_for("{", 90))
+    steps_ms = [max(0.0, us - said["bare_us"]) / 1_000 for us in said["step_us"]]
+    recoveries_ms = [float(s.undone_at_ms - s.failed_at_ms) for s in closed]
+    return {
+        "workflows_s": len(closed) / took_s,
+        "samples": len(steps_ms),
+        "step_p50_ms": percentile(steps_ms, 0.5),
+        "step_p99_ms": percentile(steps_ms, 0.99),
+        "recovery_p50_ms": percentile(recoveries_ms, 0.5),
+        "recovery_p99_ms": percentile(recoveries_ms, 0.99),
+        "floor_p50_ms": percentile(floor, 0.5) / 1_000,
+        "floor_p99_ms": percentile(floor, 0.99) / 1_000,
+        "cpu_ms": sum(p["cpu_ms"] for p in spent.values()),
+        "parts": spent,
+    }
+
+
+def broker(options: argparse.Namespace, embedded: bool, found: Servers) -> Figures:
+    settings = KafkaSettings(
+        bootstrap_servers=found.kafka.bootstrap_servers,
+        topic_prefix=f"bench{int(time.time())}",
+        lanes=(LANE,),
+        partitions=options.partitions,
+        replication_factor=1,
+        embedded=embedded,
+    )
+    create_topics(settings)
+    with tempfile.TemporaryDirectory(prefix="amends-bench-") as folder:
+        parts = Parts(environment(settings, found.redis.url), Path(folder))
+        try:
+            processor = parts.amends("processor", "processor")
+            compensator = parts.amends("compensator", "compensator", "bench.tools", "--lane", LANE)
+            pids = {"processor": processor.pid, "compensator": compensator.pid, "redis": found.redis.pid}
+            if found.kafka.pid:
+                pids["broker"] = found.kafka.pid
+            if options.warm:
+                print(f"  warming {options.warm:g} s", flush=True)
+                Agent(parts, "warm", "64", options.warm, 0.5).wait_for("{", options.warm + 90)
+            rows = {}
+            for number, load in enumerate(options.loads.split(",")):
+                rows[load] = measure(settings, parts, pids, load, options.seconds, number)
+                print(f"  {load}: {rows[load]['workflows_s']:.0f} workflows/s", flush=True)
+            hops = floors.hop(settings, 2.0)
+        except SystemExit as ended:
+            for part in parts.running:
+                print(f"--- {part.name}\n{part.last_words(12)}", file=sys.stderr)
+            raise ended from None
+        finally:
+            parts.stop()
+    return {"loads": rows, "hop_p50_ms": percentile(hops, 0.5) / 1_000, "hop_p99_ms": percentile(hops, 0.99) / 1_000}
+
+
+def alone_figures(redis_url: str, registry: str, restore_steps: int) -> Figures:
+    fold = max(alone.fold() for _ in range(3))
+    took_s, grown_mb = alone.restore(restore_steps)
+    claims_ms = [us / 1_000 for us in alone.claims_now(redis_url)]
+    return {
+        "fold_facts_s": fold,
+        "restore_steps": restore_steps,
+        "restore_s": took_s,
+        "restore_mb": grown_mb,
+        "claim_p50_ms": percentile(claims_ms, 0.5),
+        "claim_p99_ms": percentile(claims_ms, 0.99),
+        "registry": registry,
+    }
+
+
+def run(options: argparse.Namespace) -> Figures:
+    figures: dict[str, Any] = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "brokers": {}}
+    for embedded in (False, True):
+        if options.only and (options.only == "embedded") != embedded:
+            continue
+        with servers(embedded=embedded, quick_start=False) as found:
+            print(found, flush=True)
+            if not figures.get("alone"):
+                figures["alone"] = alone_figures(found.redis.url, found.redis.kind, options.restore_steps)
+            figures["brokers"][found.kafka.kind] = broker(options, embedded, found)
+    return figures
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["compare"]:
+        before, after = (json.loads(Path(name).read_text(encoding="utf-8")) for name in sys.argv[2:4])
+        print(comparison(before, after))
+        return 0
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--loads", default=LOADS)
+    parser.add_argument("--only", choices=("kafka", "embedded"))
+    parser.add_argument("--warm", type=float, default=60.0, help="seconds of load before the first measurement")
+    parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--restore-steps", type=int, default=1_000_000)
+    parser.add_argument("--json", type=Path, default=Path("bench/results/latest.json"))
+    options = parser.parse_args()
+    figures = run(options)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    print(table(figures))
+    print("\nTargets of issue 3:\n" + "\n".join(verdicts(figures)))
+    print(f"\nwritten to {options.json}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
