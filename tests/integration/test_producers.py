@@ -109,6 +109,26 @@ def test_without_a_processor_no_tool_is_called(kafka_settings: KafkaSettings) ->
     runtime.close()
 
 
+def test_topics_that_are_missing_or_cut_otherwise_are_refused_at_the_start(kafka_settings: KafkaSettings) -> None:
+    for change, words in (
+        ({"topic_prefix": "absent"}, "amends topics create"),
+        ({"partitions": 3}, "has 2 partitions"),
+    ):
+        runtime = kafka_runtime(kafka_settings.model_copy(update=change))
+        with pytest.raises(LedgerUnavailable, match=words), workflow("w", runtime=runtime):
+            pytest.fail("the block ran")
+        runtime.close()
+
+
+def test_a_ledger_that_cannot_be_reached_opens_no_scope() -> None:
+    nowhere = KafkaSettings(bootstrap_servers="127.0.0.1:1")
+    runtime = kafka_runtime(nowhere, ProducerSettings(write_within_ms=300))
+    with pytest.raises(LedgerUnavailable) as refusal, workflow("w", runtime=runtime):
+        pytest.fail("the block ran")
+    assert refusal.value.retry_safe
+    runtime.close()
+
+
 def test_an_outcome_of_a_megabyte_is_written(runtime: Runtime, processor: Answerer) -> None:
     from amends.producers import recorder
 

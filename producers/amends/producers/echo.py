@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from amends.kafka.consumer import TAIL, PartitionConsumer
-from amends.kafka.errors import KafkaFault
+from amends.kafka.errors import KafkaFault, TopicsWrong
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.producers.ledger import Listener
@@ -28,15 +28,17 @@ logger = logging.getLogger(__name__)
 
 POLL_MS = 20  # how long a new partition may wait for its turn
 QUIET_AFTER_S = 60.0  # a partition without open workflows is read for this long: the next one is often near
-REQUEST_MS = 10_000
+REQUEST_MS = 5_000
 MEND_AFTER_S = 1.0
 
 
 class EchoReader:
     """Listeners are called in the reader's thread and must not block. Its thread begins with the first `follow`."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, *, within_ms: int = 10_000) -> None:
         self._settings = settings
+        self._within_s = within_ms / 1000
+        self._checked = False
         self._topic = settings.topics.workflows
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -57,7 +59,7 @@ class EchoReader:
         """
         ready, unfollow = self._listen(workflow_id, listener)
         try:
-            ready.result(timeout=2 * REQUEST_MS / 1000)
+            ready.result(timeout=self._within_s)
         except BaseException as error:
             unfollow()
             raise _unavailable(workflow_id, error) from error
@@ -69,7 +71,7 @@ class EchoReader:
         if ready.done() and ready.exception() is None:
             return unfollow
         try:
-            await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(ready)), 2 * REQUEST_MS / 1000)
+            await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(ready)), self._within_s)
         except BaseException as error:
             unfollow()
             raise _unavailable(workflow_id, error) from error
@@ -148,10 +150,22 @@ class EchoReader:
             place = TopicPartition(self._topic, partition)
             ready = self._followed[partition]
             try:
+                self._check(consumer)
                 self._next[partition] = consumer.add({place: TAIL}, REQUEST_MS)[place]
                 ready.set_result(None)
             except KafkaFault as error:
                 ready.set_exception(error)
+
+    def _check(self, consumer: PartitionConsumer) -> None:
+        """Once: under another count of partitions our facts would stand where nobody folds them."""
+        if self._checked:
+            return
+        ours = self._settings.partitions
+        for topic in (self._settings.topics.ledger, self._topic):
+            theirs = consumer.partitions_of(topic, REQUEST_MS)
+            if theirs != ours:
+                raise TopicsWrong([f"topic {topic} has {theirs} partitions, the settings say {ours}: set {theirs}"])
+        self._checked = True
 
     def _end_quiet(self, consumer: PartitionConsumer) -> None:
         if not self._quiet_since:

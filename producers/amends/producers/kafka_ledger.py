@@ -35,7 +35,7 @@ class KafkaLedger:
         self._settings = settings
         self._topic = settings.topics.ledger
         self._publisher = Publisher(settings, deadline_ms=write_within_ms)
-        self._echo = EchoReader(settings)
+        self._echo = EchoReader(settings, within_ms=write_within_ms)
         self._source = f"/amends/producers/{os.getpid()}"
         self._events = itertools.count(1)
 
@@ -130,5 +130,4 @@ def _readable(value: bytes | None) -> Fact | None:
         record = decode(value)
     except UnreadableRecord:
         return None
-    facts = StepEvent | WorkflowEvent | UndoEvent | Resolution | Timeout | Carry
-    return record if isinstance(record, facts) else None
+    return record if isinstance(record, StepEvent | WorkflowEvent | UndoEvent | Resolution | Timeout | Carry) else None
