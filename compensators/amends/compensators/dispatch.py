@@ -1,4 +1,8 @@
-"""Who runs next: commands of one workflow and lane one after another, others at once, within a bound."""
+"""Who runs next: commands of one workflow and lane one after another, others at once, within a bound.
+
+The fold repeats a command until it has STARTED, so in a lane that is behind the same one waits many times over. Of
+commands about the same attempts only the last is run: it was computed from the longest ledger.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,40 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from amends.compensators.clock import lease_clock_ms
 from amends.compensators.lane import Delivery
+from amends.schemas.commands import ProbeCommand, ResendCommand, UndoCommand
 
 Line = tuple[str, bytes | None]
+
+
+def subject_of(delivery: Delivery) -> object:
+    """Return what a command is about; equal ones are the same command, repeated. Unreadable ones equal none."""
+    match delivery.command:
+        case UndoCommand(entries=entries):
+            return tuple((entry.step_id, entry.generation, entry.attempt) for entry in entries)
+        case ProbeCommand(step_id=step_id, number=number):
+            return ("probe", step_id, number)
+        case ResendCommand(step_id=step_id, number=number):
+            return ("resend", step_id, number)
+        case _:
+            return delivery
 
 
 class Dispatcher:
     """Runs `carry_out` for each delivery. To be used from one loop; `waiting` and the ages may be read from any thread.
 
-    A delivery whose partition has gone before it began is dropped: its next owner gets it.
+    A delivery whose partition has gone before it began is dropped: its next owner gets it. `superseded` is told of one
+    that a later delivery repeats.
     """
 
-    def __init__(self, carry_out: Callable[[Delivery], Awaitable[None]], *, concurrency_max: int) -> None:
+    def __init__(
+        self,
+        carry_out: Callable[[Delivery], Awaitable[None]],
+        superseded: Callable[[Delivery], None],
+        *,
+        concurrency_max: int,
+    ) -> None:
         self._carry_out = carry_out
+        self._superseded = superseded
         self._concurrency_max = concurrency_max
         self._lines: dict[Line, deque[Delivery]] = {}
         self._ready: deque[Line] = deque()
@@ -35,9 +61,17 @@ class Dispatcher:
             if queue is None:
                 queue = self._lines[line] = deque()
                 self._ready.append(line)
+            else:
+                self._drop_repeated(queue, subject_of(delivery))
             queue.append(delivery)
             self.waiting += 1
         self._begin()
+
+    def _drop_repeated(self, queue: deque[Delivery], subject: object) -> None:
+        for earlier in [waiting for waiting in queue if subject_of(waiting) == subject]:
+            queue.remove(earlier)
+            self.waiting -= 1
+            self._superseded(earlier)
 
     def _begin(self) -> None:
         while self._ready and len(self._running) < self._concurrency_max and not self._draining:

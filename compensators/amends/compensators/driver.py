@@ -83,6 +83,8 @@ class Driver:
                 return await self._registry.settle(
                     effect.key, effect.attempt, effect.fence, effect.state, effect.closing
                 )
+            case Write(facts=(fact,)):
+                return (await self._write(fact),)
             case Write(facts=facts):
                 return tuple(await asyncio.gather(*(self._write(fact) for fact in facts)))
             case ReadBack(from_offset=from_offset, to_offset=to_offset):

@@ -18,12 +18,35 @@ from amends.kafka.consumer import GroupConsumer
 from amends.kafka.errors import KafkaFault, OwnershipLost, RecordGone, TopicsWrong
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
+from amends.schemas.codec import UnreadableRecord, decode
+from amends.schemas.commands import Command, ProbeCommand, ResendCommand, UndoCommand
+from amends.schemas.keys import record_key
 
 log = logging.getLogger(__name__)
 
 POLL_MS = 50
 COMMIT_MS = 100
 AFTER_FAULT_MS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableCommand:
+    """A record of an undo lane that is no command."""
+
+    reason: str
+
+
+def command_of(record: Record) -> Command | UnreadableCommand:
+    """Return the command in a record of a lane. Raises nothing, whatever the bytes are."""
+    try:
+        found = decode(record.value)
+    except UnreadableRecord as error:
+        return UnreadableCommand(str(error))
+    if not isinstance(found, UndoCommand | ProbeCommand | ResendCommand):
+        return UnreadableCommand(f"a {type(found).__name__} is no command")
+    if record.key != record_key(found.workflow_id):
+        return UnreadableCommand(f"its key is not its workflow id, {found.workflow_id!r}")
+    return found
 
 
 @dataclass(eq=False, slots=True)
@@ -44,6 +67,7 @@ class Delivery:
     record: Record
     tenure: Tenure
     taken_at_ms: int
+    command: Command | UnreadableCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +191,7 @@ class LaneThread:
                 tenure = self._tenures.get(record.partition)
                 if tenure is not None:
                     tenure.progress.take(record.offset)
-                    deliveries.append(Delivery(self.lane, record, tenure, self.last_poll_ms))
+                    deliveries.append(Delivery(self.lane, record, tenure, self.last_poll_ms, command_of(record)))
         if deliveries:
             self._events.on_deliveries(deliveries)
 
@@ -206,14 +230,14 @@ class LaneThread:
         self._events.on_assigned([place.partition for place in places])
 
     def _gone(self, places: list[TopicPartition]) -> None:
-        partitions = [place.partition for place in places]
         with self._lock:
-            for partition in partitions:
-                tenure = self._tenures.pop(partition, None)
-                if tenure is not None:
-                    tenure.held = False
-        log.info("lane %s: partitions %s went", self.lane, sorted(partitions))
-        self._events.on_gone(partitions)
+            ended = [tenure for place in places if (tenure := self._tenures.pop(place.partition, None)) is not None]
+            for tenure in ended:
+                tenure.held = False
+        if ended:  # the client may say twice that a partition went
+            partitions = [tenure.partition for tenure in ended]
+            log.info("lane %s: partitions %s went", self.lane, sorted(partitions))
+            self._events.on_gone(partitions)
 
 
 def group_of(kafka: KafkaSettings, lane: str) -> str:

@@ -39,17 +39,28 @@ from amends.tools.handlers import Handler, is_one_of, qualified_name
 Answer = CallAnswer | VerifyAnswer | ProbeAnswer
 
 MESSAGE_CHARACTERS_MAX = 500
+EVIDENCE_CHARACTERS_MAX = 1_000
+IDS_MAX = 100
 OUTPUT_BYTES_MAX = 8_192
 """Of what an undo returns: it is kept for people."""
 
 
-def failure_of(error: BaseException) -> Failure:
-    """Return an exception as a record. Its words may be arbitrary code, and arbitrarily long."""
+def words_of(value: object, characters_max: int) -> str:
+    """Return what a handler said as text that a record can hold. Saying it may be arbitrary code."""
     try:
-        words = str(error)
+        words = str(value)
     except BaseException as worse:
-        words = f"(its message can't be had: {type(worse).__name__})"
-    return Failure(qualified_name(type(error)), words[:MESSAGE_CHARACTERS_MAX])
+        words = f"(no words: {type(worse).__name__})"
+    return words[:characters_max].encode("utf-8", "replace").decode()
+
+
+def _evidence(value: object) -> str:
+    return words_of(value, EVIDENCE_CHARACTERS_MAX)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return an exception as a record."""
+    return Failure(qualified_name(type(error)), words_of(error, MESSAGE_CHARACTERS_MAX))
 
 
 def odd_end_of(value: object) -> Failure | None:
@@ -76,16 +87,16 @@ def undo_answer(value: object) -> CallAnswer:
         return Uncertain(odd)
     match value:
         case Undone(evidence=evidence):
-            return Succeeded(evidence=evidence)
+            return Succeeded(evidence=_evidence(evidence))
         case AlreadyUndone(evidence=evidence):
-            return Succeeded(evidence=evidence or "it was undone before")
+            return Succeeded(evidence=_evidence(evidence or "it was undone before"))
         case NothingToUndo(evidence=evidence):
-            return Succeeded(nothing=True, evidence=evidence)
+            return Succeeded(nothing=True, evidence=_evidence(evidence))
         case NotUndone():
-            error = Failure("amends.NotUndone", value.reason[:MESSAGE_CHARACTERS_MAX])
-            return Refused(error, value.retryable, value.key_refused)
+            error = Failure("amends.NotUndone", words_of(value.reason, MESSAGE_CHARACTERS_MAX))
+            return Refused(error, bool(value.retryable), bool(value.key_refused))
         case StillThere(evidence=evidence) | Unknown(evidence=evidence):
-            return Uncertain(Failure("amends.NotYet", evidence or f"it answered {type(value).__name__}"))
+            return Uncertain(Failure("amends.NotYet", _evidence(evidence or f"it answered {type(value).__name__}")))
         case Present() | Absent():
             return Uncertain(Failure("amends.OddEnd", f"it answered {type(value).__name__}, which is a probe's answer"))
         case None:
@@ -113,11 +124,11 @@ def verify_answer(value: object) -> VerifyAnswer:
         return NobodyKnows(odd)
     match value:
         case Undone(evidence=evidence) | AlreadyUndone(evidence=evidence) | NothingToUndo(evidence=evidence):
-            return IsUndone(evidence)
+            return IsUndone(_evidence(evidence))
         case StillThere(evidence=evidence):
-            return IsStillThere(evidence)
+            return IsStillThere(_evidence(evidence))
         case Unknown(evidence=evidence):
-            return NobodyKnows(evidence=evidence)
+            return NobodyKnows(evidence=_evidence(evidence))
         case _:
             return NobodyKnows(_no_answer(value, "Undone, StillThere or Unknown"))
 
@@ -130,12 +141,13 @@ def probe_answer(value: object, output_bytes_max: int) -> ProbeAnswer:
     match value:
         case Present():
             output = encode_bounded(value.output, output_bytes_max).data
-            ids = {str(name): str(one) for name, one in value.external_resource_ids.items()}
-            return ProbeAnswer(Decision.PRESENT, value.evidence, output, external_resource_ids=ids)
+            given = list(value.external_resource_ids.items())[:IDS_MAX]
+            ids = {words_of(k, MESSAGE_CHARACTERS_MAX): words_of(v, MESSAGE_CHARACTERS_MAX) for k, v in given}
+            return ProbeAnswer(Decision.PRESENT, _evidence(value.evidence), output, external_resource_ids=ids)
         case Absent(evidence=evidence):
-            return ProbeAnswer(Decision.ABSENT, evidence)
+            return ProbeAnswer(Decision.ABSENT, _evidence(evidence))
         case Unknown(evidence=evidence):
-            return ProbeAnswer(Decision.UNKNOWN, evidence)
+            return ProbeAnswer(Decision.UNKNOWN, _evidence(evidence))
         case _:
             return ProbeAnswer(Decision.UNKNOWN, error=_no_answer(value, "Present, Absent or Unknown"))
 

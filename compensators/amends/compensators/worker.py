@@ -22,7 +22,7 @@ from amends.compensators.decide import decide
 from amends.compensators.dispatch import Dispatcher
 from amends.compensators.driver import Driver
 from amends.compensators.handlers import Handlers
-from amends.compensators.lane import Delivery, LaneEvents, LaneThread
+from amends.compensators.lane import Delivery, LaneEvents, LaneThread, UnreadableCommand
 from amends.compensators.metrics import Metrics
 from amends.compensators.processes import ProcessPool
 from amends.compensators.read_back import WorkflowReader
@@ -34,11 +34,8 @@ from amends.kafka.errors import KafkaFault, SettingsWrong
 from amends.kafka.follower import LedgerFollower
 from amends.kafka.health import Health, HealthServer
 from amends.kafka.publisher import Publisher
-from amends.kafka.records import Record
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import require_topics
-from amends.schemas.codec import UnreadableRecord, decode
-from amends.schemas.commands import Command, ProbeCommand, ResendCommand, UndoCommand
 from amends.schemas.keys import record_key
 from amends.tools.handlers import Handler, Role
 from amends.tools.registry import HandlerRegistry
@@ -46,23 +43,7 @@ from amends.tools.registry import HandlerRegistry
 log = logging.getLogger(__name__)
 
 STOP_MS = 10_000
-
-
-class UnreadableCommand(ValueError):  # noqa: N818 - what it is
-    """A record of an undo lane that is no command."""
-
-
-def command_of(record: Record) -> Command:
-    """Return the command in a record of a lane. Raises UnreadableCommand."""
-    try:
-        found = decode(record.value)
-    except UnreadableRecord as error:
-        raise UnreadableCommand(str(error)) from error
-    if not isinstance(found, UndoCommand | ProbeCommand | ResendCommand):
-        raise UnreadableCommand(f"a {type(found).__name__} is no command")
-    if record.key != record_key(found.workflow_id):
-        raise UnreadableCommand(f"its key is not its workflow id, {found.workflow_id!r}")
-    return found
+CLOSED = frozenset({"UNDONE", "NOTHING_TO_UNDO"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +61,10 @@ class Parts:
 
 async def carry_out(parts: Parts, delivery: Delivery) -> None:
     """Carry out one delivery: on return it may be committed."""
-    record = delivery.record
-    try:
-        command = command_of(record)
-    except UnreadableCommand as error:
+    record, command = delivery.record, delivery.command
+    if isinstance(command, UnreadableCommand):
         parts.metrics.unreadable.labels(delivery.lane).inc()
-        await dead_letter(parts.kafka, parts.publisher, delivery.lane, record, str(error))
+        await dead_letter(parts.kafka, parts.publisher, delivery.lane, record, command.reason)
         return
     key = record_key(command.workflow_id)
     driver = Driver(
@@ -101,7 +80,8 @@ async def carry_out(parts: Parts, delivery: Delivery) -> None:
     report = await driver.play(decide(command, uuid.uuid4().hex, parts.instance))
     for tool_name, end in report.ends:
         parts.metrics.ends.labels(tool_name, end).inc()
-        log.info("workflow %s: %s: %s", command.workflow_id, tool_name, end)
+        # What closed is on the ledger and counted; the log says what did not.
+        log.log(logging.DEBUG if end in CLOSED else logging.INFO, "%s: %s: %s", command.workflow_id, tool_name, end)
 
 
 class Worker:
@@ -228,7 +208,9 @@ class Worker:
 
     async def _serve(self, parts: Parts, stop: asyncio.Event) -> None:
         self._dispatcher = Dispatcher(
-            lambda delivery: self._carry_out(parts, delivery), concurrency_max=self._settings.concurrency_max
+            lambda delivery: self._carry_out(parts, delivery),
+            self._done,
+            concurrency_max=self._settings.concurrency_max,
         )
         events = self._events(asyncio.get_running_loop(), self._dispatcher)
         self._lanes = [
@@ -289,9 +271,11 @@ class Worker:
             # STARTED, and finds it by its lease if it has.
             log.exception("a bug in the compensator; the command is left to the fold")
             self.metrics.broken.inc()
-        lane = next(lane for lane in self._lanes if lane.lane == delivery.lane)
-        lane.done(delivery)
+        self._done(delivery)
         self.metrics.seconds.observe((lease_clock_ms() - delivery.taken_at_ms) / 1000)
+
+    def _done(self, delivery: Delivery) -> None:
+        next(lane for lane in self._lanes if lane.lane == delivery.lane).done(delivery)
 
     def _follow(self, partitions: list[int]) -> None:
         assert self._follower is not None
