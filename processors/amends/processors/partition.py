@@ -246,7 +246,7 @@ class Partition:
         workflow = self._hot(key, slot)
         sent = slot.sent
         assert sent is not None
-        wake_ms = self._outbox.fill(workflow, sent, plan(workflow, now_ms), now_ms)
+        wake_ms = self._outbox.fill(workflow, sent, plan(workflow, self.folded_to, now_ms), now_ms)
         if wake_ms is None:
             slot.wake_at_ms = 0
         elif slot.wake_at_ms != wake_ms:

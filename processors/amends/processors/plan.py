@@ -37,6 +37,7 @@ class Plan:
     """What can be commanded at `now_ms`, and when the next of it can be."""
 
     commands: list[Command]
+    as_of: int
     wake_at_ms: int | None = None
 
     def wake(self, at_ms: int) -> None:
@@ -44,9 +45,13 @@ class Plan:
             self.wake_at_ms = at_ms
 
 
-def plan(workflow: Workflow, now_ms: int) -> Plan:
-    """Return the commands of a workflow as of its `folded_to`."""
-    made = Plan([])
+def plan(workflow: Workflow, as_of: int, now_ms: int) -> Plan:
+    """Return the commands of a workflow.
+
+    Args:
+        as_of: the partition's offset up to which everything is folded: where a compensator begins to read back.
+    """
+    made = Plan([], as_of)
     header = workflow.header
     if header.observe or header.phase not in (Phase.TURNED, Phase.FINISHING):
         return made
@@ -69,7 +74,7 @@ def _plan_probe(workflow: Workflow, step: Step, turned: bool, now_ms: int, made:
     if next_rung.at_ms > now_ms:
         made.wake(next_rung.at_ms)
     else:
-        made.commands.append(_probe(workflow, step, contract, now_ms))
+        made.commands.append(_probe(workflow, step, contract, made.as_of, now_ms))
 
 
 def _plan_undos(workflow: Workflow, now_ms: int, made: Plan) -> None:
@@ -84,7 +89,7 @@ def _plan_undos(workflow: Workflow, now_ms: int, made: Plan) -> None:
         if contract is None or not _joins(workflow, step, contract, run, now_ms, made):
             break
     if run:
-        made.commands.append(_run(workflow, run, now_ms))
+        made.commands.append(_run(workflow, run, made.as_of, now_ms))
 
 
 def _joins(
@@ -118,13 +123,13 @@ def _plan_resend(workflow: Workflow, step: Step, contract: Contract, now_ms: int
     if next_rung.at_ms > now_ms:
         made.wake(next_rung.at_ms)
     else:
-        made.commands.append(_resend(workflow, step, contract, now_ms))
+        made.commands.append(_resend(workflow, step, contract, made.as_of, now_ms))
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
-def _run(workflow: Workflow, run: list[tuple[Step, Contract]], now_ms: int) -> UndoCommand:
+def _run(workflow: Workflow, run: list[tuple[Step, Contract]], as_of: int, now_ms: int) -> UndoCommand:
     header = workflow.header
     entries = tuple(entry(step, contract, now_ms) for step, contract in run)
     safe = all(e.idempotency is not Idempotency.NEITHER for e in entries)
@@ -133,7 +138,7 @@ def _run(workflow: Workflow, run: list[tuple[Step, Contract]], now_ms: int) -> U
         workflow_offset=header.started_offset,
         epoch=header.epoch,
         lane=lane_of(run[0][1]),
-        as_of=header.folded_to,
+        as_of=as_of,
         entries=entries,
         at_once=safe and len(entries) > 1,
         timestamp_ms=now_ms,
@@ -169,7 +174,7 @@ def entry(step: Step, contract: Contract, now_ms: int) -> UndoEntry:
     )
 
 
-def _probe(workflow: Workflow, step: Step, contract: Contract, now_ms: int) -> ProbeCommand:
+def _probe(workflow: Workflow, step: Step, contract: Contract, as_of: int, now_ms: int) -> ProbeCommand:
     assert contract.probe is not None
     header = workflow.header
     return ProbeCommand(
@@ -177,7 +182,7 @@ def _probe(workflow: Workflow, step: Step, contract: Contract, now_ms: int) -> P
         workflow_offset=header.started_offset,
         epoch=header.epoch,
         lane=lane_of(contract),
-        as_of=header.folded_to,
+        as_of=as_of,
         step_id=step.step_id,
         tool_name=step.tool_name,
         tool_version=step.tool_version,
@@ -193,14 +198,14 @@ def _probe(workflow: Workflow, step: Step, contract: Contract, now_ms: int) -> P
     )
 
 
-def _resend(workflow: Workflow, step: Step, contract: Contract, now_ms: int) -> ResendCommand:
+def _resend(workflow: Workflow, step: Step, contract: Contract, as_of: int, now_ms: int) -> ResendCommand:
     header = workflow.header
     return ResendCommand(
         workflow_id=header.workflow_id,
         workflow_offset=header.started_offset,
         epoch=header.epoch,
         lane=lane_of(contract),
-        as_of=header.folded_to,
+        as_of=as_of,
         step_id=step.step_id,
         tool_name=step.tool_name,
         tool_version=step.tool_version,
