@@ -44,6 +44,7 @@ PURE = (
     "amends.compensators.verdicts",
     "amends.console.phrases",
     "amends.console.read_model",
+    "amends.console.steps",
     "amends.console.story",
 )
 """Modules that decide and do no I/O. `*` stands for every module of a part."""

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.core.record_samples import any_record
 
 from amends.console import phrases
-from amends.console.story import Placed, Story, tell
+from amends.console.steps import Placed
+from amends.console.story import Story, tell
 from amends.schemas.commands import Incident, IncidentState, Phase, WorkflowEcho
 from amends.schemas.contract import Effect
 from amends.schemas.facts import (
@@ -49,7 +50,7 @@ def step(status: StepStatus, *, name: str = "charge", attempt: str = "p1:1", epo
 
 
 def undo(status: UndoStatus, *, attempt: int = 1, **more: Any) -> UndoEvent:
-    return UndoEvent("order-1", "charge-step", 1, attempt, status, owner="d1", **more)
+    return UndoEvent("order-1", "charge-step", 0, attempt, status, owner="d1", **more)
 
 
 def echo(phase: Phase, epoch: int, offset: int = 0) -> WorkflowEcho:
@@ -144,6 +145,13 @@ def test_heartbeats_are_counted_and_not_shown() -> None:
     told = story(STARTED, workflow(WorkflowStatus.HEARTBEAT), step(StepStatus.HEARTBEAT))
     assert told.heartbeats == 2
     assert len(told.moments) == 1
+
+
+def test_a_proposal_that_was_repeated_is_one_line() -> None:
+    silent = Timeout("order-1", TimeoutKind.HEARTBEAT, 0, 0, 2_000)
+    told = story(STARTED, silent, silent, silent)
+    assert [(moment.offset, moment.times) for moment in told.moments] == [(0, 1), (3, 3)]
+    assert "proposes" in told.moments[1].what
 
 
 def test_a_record_nobody_could_read_stands_in_the_time_line() -> None:

@@ -120,8 +120,22 @@ def _flat(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 def _shown(name: str, value: Any) -> str:
     if value is None:
         return ""
-    if is_secret(name) or isinstance(value, SecretStr | SecretBytes):
+    if isinstance(value, SecretStr):
+        # Of a secret that is an address people need the host; a secret of any other form is not shown.
+        address = value.get_secret_value()
+        return _without_password(address) if _ADDRESS.match(address) else HIDDEN
+    if is_secret(name) or isinstance(value, SecretBytes):
         return HIDDEN
     if isinstance(value, tuple | list | set | frozenset):
-        return ", ".join(str(item) for item in value)
-    return re.sub(r"(?<=://)([^:/@\s]*):[^@/\s]*@", rf"\1:{HIDDEN}@", str(value))
+        return ", ".join(_without_password(str(item)) for item in value)
+    return _without_password(str(value))
+
+
+_ADDRESS = re.compile(r"^[a-z][a-z0-9+.-]*://")
+_USER = re.compile(r"(?<=://)[^/?#]*@")
+_QUERY = re.compile(r"(?<=[?&])([^=&#]*)=[^&#]*")
+
+
+def _without_password(text: str) -> str:
+    """Return an address without user, password and the values of its query; any other text as it is."""
+    return _QUERY.sub(rf"\1={HIDDEN}", _USER.sub(f"{HIDDEN}@", text)) if _ADDRESS.match(text) else text

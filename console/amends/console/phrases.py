@@ -87,7 +87,7 @@ def of_fact(fact: Fact, tools: Mapping[str, str]) -> tuple[str, str]:
             return _writer(fact.writer, fact.by), subject + _resolution(fact)
         case Timeout():
             subject = f"{tools.get(fact.step_id, fact.step_id[:8])}: " if fact.step_id else ""
-            return "processor", subject + _TIMEOUT[fact.kind]
+            return "processor", f"proposes: {subject}{_TIMEOUT[fact.kind]}"
         case Carry():
             return "processor", "the state is carried on"
         case _:
@@ -108,7 +108,7 @@ def _step(fact: StepEvent) -> str:
 def _undo(fact: UndoEvent) -> str:
     said = _UNDO[fact.status]
     if fact.status is UndoStatus.STARTED:
-        said += f", attempt {fact.attempt}" + (f", generation {fact.generation}" if fact.generation > 1 else "")
+        said += f", attempt {fact.attempt}" + (f", generation {fact.generation}" if fact.generation > 0 else "")
     if fact.status is UndoStatus.FAILED:
         said += ", may be tried again" if fact.retryable else " for good"
     if fact.verified:

@@ -11,7 +11,8 @@ from amends.console.options import AsJson, Check, Kafka, Limit, Since, since_ms
 from amends.console.output import moment, show_fields, show_json, show_table, show_title
 from amends.console.read_model import Latest, WorkflowFilter
 from amends.console.reading import kafka_settings, read_partition, read_topics
-from amends.console.story import Placed, Story, tell
+from amends.console.steps import Placed
+from amends.console.story import Story, tell
 from amends.kafka.records import Record
 from amends.kafka.settings import KafkaSettings
 from amends.schemas.codec import UnreadableRecord, decode
@@ -130,7 +131,10 @@ def _show_story(story: Story) -> None:
         fields += [("started (UTC)", moment(echo.started_at_ms)), ("folded to", echo.folded_to), ("story", echo.story)]
     show_fields(fields)
     show_title("Time line" + (f" (and {story.heartbeats} heartbeats)" if story.heartbeats else ""))
-    rows = [(m.offset, moment(m.at_ms), m.who, m.what) for m in story.moments]
+    rows = [
+        (m.offset, moment(m.at_ms), m.who, m.what + (f" ({m.times} times)" if m.times > 1 else ""))
+        for m in story.moments
+    ]
     show_table(["offset", "appended (UTC)", "who", "what"], rows, none="nothing on the ledger any more")
     show_title("Steps")
     show_table(
