@@ -6,9 +6,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from amends.tools import KEY, compensable, current_step, reversible
+from amends.tools import KEY, Secret, compensable, current_step, reversible
 
 T = TypeVar("T")
 
@@ -57,6 +57,16 @@ def order(customer: str) -> str:
 
 @order.undo(arguments={"customer": "input.customer"}, idempotency="key")
 def cancel_order(customer: str, *, idempotency_key: str = KEY) -> None: ...
+
+
+@compensable("shop.login")
+def login(token: Annotated[str, Secret]) -> str:
+    raise ValueError(f"{token} is not a token")
+
+
+@compensable("shop.login-twice")
+def login_twice(token: Annotated[str, Secret]) -> str:
+    return login(token)
 
 
 GATE = threading.Event()

@@ -15,9 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.core.agent_tools import GATE, WORLD, Declined, charge, order, reserve, slow, wait_for
+from tests.core.agent_tools import GATE, WORLD, Declined, charge, login_twice, order, reserve, slow, wait_for
 from tests.core.flows import TERMS
 
+from amends.kafka.errors import SettingsWrong
+from amends.kafka.settings import load_settings
 from amends.producers import (
     AlreadyDone,
     LeftOpen,
@@ -32,6 +34,7 @@ from amends.producers.effects import Acknowledged, Uncertain, Unwritten, Write
 from amends.producers.scope import Scope
 from amends.producers.scope_flow import Opening
 from amends.producers.testing import Memory, MemoryLedger, memory_runtime
+from amends.schemas.codec import encode
 from amends.schemas.commands import Phase, WorkflowEcho
 from amends.schemas.contract import Contract, Effect
 from amends.schemas.facts import StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
@@ -590,6 +593,18 @@ def test_observing_lets_no_fault_of_the_ledger_reach_the_agent(
     assert [effect for effect in WORLD if effect.startswith("charge")] == [f"charge cus_1 {n}" for n in (1, 2, 3)]
 
 
+# --- secrets ---
+
+
+def test_a_secret_is_in_no_fact_wherever_its_error_comes_out(ledger: MemoryLedger) -> None:
+    with pytest.raises(ValueError, match="sk_live_1"), workflow("w"):
+        login_twice("sk_live_1")
+    facts = ledger.facts("w")
+    assert [fact.status.value for fact in facts if isinstance(fact, WorkflowEvent)] == ["STARTED", "FAILED"]
+    assert len(ledger.steps("w")) == 4
+    assert not any(b"sk_live_1" in encode(fact) for fact in facts)
+
+
 # --- the recorder ---------------------------------------------------------------------------------------------------
 
 
@@ -623,6 +638,27 @@ def test_a_recorded_step_that_was_made_before_is_not_made_again_unseen(ledger: M
 def test_a_recorded_step_outside_a_workflow_is_refused() -> None:
     with pytest.raises(OutsideWorkflow), recorder.step("crm.update"):
         pytest.fail("the block ran")
+
+
+# --- settings ---
+
+
+def test_settings_come_from_the_environment_and_unknown_ones_are_refused() -> None:
+    given = {"AMENDS_MODE": "observe", "AMENDS_PRODUCER__LEASE_MS": "45s", "AMENDS_PRODUCER__CONFIRM_WITHIN_MS": "700"}
+    settings = load_settings(ProducerSettings, "producer", env=given)
+    assert (settings.mode, settings.lease_ms, settings.confirm_within_ms) == ("observe", 45_000, 700)
+    with pytest.raises(SettingsWrong, match=r"(?i)lease_ms"):
+        load_settings(ProducerSettings, "producer", env={"AMENDS_PRODUCER__LEASE": "45s"})
+    with pytest.raises(SettingsWrong):
+        load_settings(ProducerSettings, "producer", env={"AMENDS_PRODUCER__OUTPUT_BYTES_MAX": "5000000"})
+
+
+def test_a_lease_and_a_deadline_travel_in_the_start(ledger: MemoryLedger) -> None:
+    with workflow("w", lease="5m", deadline="2h"):
+        pass
+    start = ledger.facts("w")[0]
+    assert isinstance(start, WorkflowEvent)
+    assert (start.lease_ms, start.deadline_ms) == (300_000, 7_200_000)
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ undo needs of it is resolved first.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from amends.schemas.facts import Failure, StepEvent, StepStatus
 from amends.schemas.keys import digest
 from amends.schemas.payload import Bounded, encode_bounded
 from amends.tools.resolve import MISSING, Missing, Resolved, Unresolved, resolve
+from amends.tools.returned import reported_error
 
 MESSAGE_CHARACTERS_MAX = 2_000
 RESOURCE_IDS_MAX = 100
@@ -38,7 +39,7 @@ class NotDone(Exception):  # noqa: N818 - the name says what is true
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A value with what is known about it besides: the answer of a recorder's `succeed`."""
+    """A value that is a success because somebody said so, with what is known besides: a recorder's `succeed`."""
 
     value: Any
     external_resource_ids: Mapping[str, str]
@@ -65,7 +66,7 @@ class Call:
         call_id: the framework's or the caller's; None: named by what it asks and how often.
         repeatable: None: as the tool declares.
         lease_ms: in place of the contract's.
-        secrets: texts that must not show up in a recorded error.
+        secrets: texts that must not show up in a recorded error; may grow while the call is under way.
     """
 
     contract: Contract
@@ -74,7 +75,7 @@ class Call:
     call_id: str | None = None
     repeatable: bool | None = None
     lease_ms: int | None = None
-    secrets: tuple[str, ...] = field(default=(), repr=False)
+    secrets: Collection[str] = field(default=(), repr=False)
     resolver: Resolver | None = None
 
     def resolved(
@@ -176,15 +177,14 @@ def qualified_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def failure(error: BaseException, secrets: tuple[str, ...] = ()) -> Failure:
+def failure(error: BaseException, secrets: Collection[str] = ()) -> Failure:
     """Return `error` as a record, without `secrets`."""
     try:
         message = str(error)
     except Exception as broken:  # an exception whose own words raise is still an outcome
         message = f"(its message could not be read: {type(broken).__name__})"
-    for secret in secrets:
-        if secret:
-            message = message.replace(secret, "********")
+    for secret in sorted(filter(None, tuple(secrets)), key=len, reverse=True):  # a longer one may hold a shorter one
+        message = message.replace(secret, "(secret)")
     return Failure(qualified_name(type(error)), _text(message))
 
 
@@ -192,6 +192,12 @@ def _succeeded(started: StepEvent, call: Call, result: Returned, limits: Limits,
     value, ids = result.value, None
     if isinstance(value, Reported):
         value, ids = value.value, _texts(value.external_resource_ids)
+    elif (failed := reported_error(value)) is not None:
+        refusal = isinstance(value, BaseException) and refused(call.contract, value)
+        status = StepStatus.FAILED if refusal else StepStatus.UNKNOWN
+        words = failure(value, call.secrets).message if isinstance(value, BaseException) else ""
+        said = Failure("amends.ReturnedError", f"{failed}: {words}" if words else failed)
+        return _after(started, status, wall_ms, error=said)
     if _not_yet_run(value):
         # Its body runs when somebody awaits or iterates it, beyond our sight.
         later = Failure("amends.NotAwaited", f"the tool returned a {type(value).__name__} and has not run yet")

@@ -11,6 +11,7 @@ left without a word on how it ended. `async with` does the same in a task.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -56,8 +57,7 @@ class RecordedStep:
 
     def succeed(self, output: Any = None, *, external_resource_ids: Mapping[str, str] | None = None) -> None:
         """Say that the call took effect, and what it gave. The last word counts."""
-        ids = dict(external_resource_ids or {})
-        self._result = Returned(Reported(output, ids) if ids else output)
+        self._result = Returned(Reported(output, dict(external_resource_ids or {})))
 
     def refuse(self, reason: str) -> None:
         """Say that the remote has answered that nothing happened. Never for a timeout or a lost answer."""
@@ -102,6 +102,7 @@ class RecordedStep:
             scope = self._scope = runner.scope
             if isinstance(runner, ObservingRunner) and scope.started_offset is None:
                 return False
+            self._call = replace(self._call, secrets=scope.secrets)
             self._send = Send(scope, self._call, None)
             self._flow = runner.flow(self._call)
             return True

@@ -52,12 +52,12 @@ class ScopeRunner:
 
     def call(self, bound: BoundCall) -> Any:
         """Make a call in this thread. Raises AmendsErrors if the tool was not called."""
-        send = Send(self.scope, call_of(bound), bound.options.timeout_ms)
+        send = Send(self.scope, call_of(bound, self.scope), bound.options.timeout_ms)
         return handed_over(send.run(self.flow(send.call), bound.invoke))
 
     async def call_async(self, bound: BoundCall) -> Any:
         """As `call`, in a task."""
-        send = Send(self.scope, call_of(bound), bound.options.timeout_ms)
+        send = Send(self.scope, call_of(bound, self.scope), bound.options.timeout_ms)
         return handed_over(await send.run_async(self.flow(send.call), bound.invoke))
 
     def flow(self, call: Call) -> CallFlow:
@@ -99,7 +99,7 @@ class ObservingRunner:
         if self.scope.inherited() or self.scope.started_offset is None:
             return None
         try:
-            return Send(self.scope, call_of(bound), bound.options.timeout_ms)
+            return Send(self.scope, call_of(bound, self.scope), bound.options.timeout_ms)
         except Exception:
             logger.exception("%s could not be recorded", bound.tool.name)
             return None
@@ -223,20 +223,21 @@ class Send:
         return self.result
 
 
-def call_of(bound: BoundCall) -> Call:
-    """Return the call a tool was bound to.
+def call_of(bound: BoundCall, scope: Scope) -> Call:
+    """Return the call a tool was bound to, in `scope`.
 
     Raises:
         ContractError: the tool's declaration can't be kept.
     """
     tool, options = bound.tool, bound.options
+    scope.secrets.update(bound.secrets)
     return Call(
         contract=tool.contract,
         contract_bytes=tool.contract_bytes,
         arguments=bound.arguments,
         call_id=options.call_id,
         repeatable=options.repeatable,
-        secrets=bound.secrets,
+        secrets=scope.secrets,
         resolver=tool.resolve,
     )
 

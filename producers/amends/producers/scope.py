@@ -72,6 +72,7 @@ class Scope:
         self.standing: Standing | None = None
         self.started_offset: int | None = None
         self.alive = False  # heartbeats are sent
+        self.secrets: set[str] = set()  # of all calls: an error may come out far from the call that had the secret
         self.standing_within_ms = opening.terms.standing_within_ms
         self._process = process
         self._ledger = process.ledger

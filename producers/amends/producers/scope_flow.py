@@ -11,7 +11,7 @@ leave   WriteFact(HEARTBEAT) with the lease that the workflow is left with.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -37,7 +37,7 @@ from amends.producers.effects import (
 from amends.producers.flow import ScopeTerms
 from amends.producers.outcome import failure
 from amends.schemas.commands import Phase
-from amends.schemas.facts import UNKNOWN_OFFSET, WorkflowEvent, WorkflowStatus
+from amends.schemas.facts import UNKNOWN_OFFSET, Failure, WorkflowEvent, WorkflowStatus
 
 
 class OnExisting(StrEnum):
@@ -91,6 +91,7 @@ class Opening:
     instance: str
     on_existing: OnExisting = OnExisting.REFUSE
     observe: bool = False
+    deadline_ms: int | None = None  # longest run, from the start
     attributes: tuple[tuple[str, str], ...] = ()
 
 
@@ -161,19 +162,21 @@ def claim_flow(terms: ScopeTerms) -> EndFlow:
     return Succeeded() if end.phase is Phase.SUCCEEDED else Turned(end)
 
 
-def fail_flow(terms: ScopeTerms, error: BaseException) -> EndFlow:
-    """Say that the agent failed. Never raises for what the ledger does: the agent's own error is on its way."""
+def fail_flow(terms: ScopeTerms, error: BaseException, secrets: Collection[str] = ()) -> EndFlow:
+    """Say that the agent failed, without `secrets`. Never raises for what the ledger does: the agent's own error
+    is on its way."""
     standing: Standing | None = yield AwaitStanding()
     if standing is None:
         return LeftOpen("the agent failed before a processor answered its start; nothing was called")
     if standing.phase in refusals.TURNED:
         return Turned(standing)
     now: Instant = yield ReadClock()
-    fact = _event(terms, standing, WorkflowStatus.FAILED, now.wall_ms, error)
+    why = failure(error, secrets)
+    fact = _event(terms, standing, WorkflowStatus.FAILED, now.wall_ms, why)
     write: Write = yield WriteFact(fact)
     if not isinstance(write, Acknowledged):
         yield QueueFact(fact)
-    return Failed(f"{type(error).__name__}: {error}"[:500])
+    return Failed(f"{type(error).__name__}: {why.message}"[:500])
 
 
 def leave_flow(terms: ScopeTerms, lease_ms: int, reason: str) -> EndFlow:
@@ -189,14 +192,15 @@ def leave_flow(terms: ScopeTerms, lease_ms: int, reason: str) -> EndFlow:
     return LeftOpen(reason)
 
 
-def observed_end_flow(terms: ScopeTerms, error: BaseException | None) -> EndFlow:
+def observed_end_flow(terms: ScopeTerms, error: BaseException | None, secrets: Collection[str] = ()) -> EndFlow:
     """Record how an observed scope ended, waiting for nothing."""
     standing: Standing | None = yield LookAtEcho()
     if standing is None:
         return LeftOpen("observed; no processor answered its start")
     now: Instant = yield ReadClock()
     status = WorkflowStatus.SUCCEEDED if error is None else WorkflowStatus.FAILED
-    yield QueueFact(_event(terms, standing, status, now.wall_ms, error))
+    why = None if error is None else failure(error, secrets)
+    yield QueueFact(_event(terms, standing, status, now.wall_ms, why))
     return Unconfirmed("observed") if error is None else Failed(type(error).__name__)
 
 
@@ -224,6 +228,7 @@ def _started(opening: Opening, wall_ms: int) -> WorkflowEvent:
         agent_id=terms.agent_id,
         instance=opening.instance,
         lease_ms=terms.lease_ms,
+        deadline_ms=opening.deadline_ms,
         timestamp_ms=wall_ms,
         traceparent=terms.traceparent,
         attributes=attributes,
@@ -235,7 +240,7 @@ def _event(
     standing: Standing,
     status: WorkflowStatus,
     wall_ms: int,
-    error: BaseException | None = None,
+    error: Failure | None = None,
     *,
     lease_ms: int | None = None,
     instance: str = "",
@@ -248,7 +253,7 @@ def _event(
         workflow_offset=standing.workflow_offset,
         instance=instance,
         lease_ms=lease_ms,
-        error=None if error is None else failure(error),
+        error=error,
         timestamp_ms=wall_ms,
         traceparent=terms.traceparent,
     )

@@ -51,6 +51,7 @@ class Options:
     agent: str | None
     on_existing: OnExisting
     lease: Duration | None
+    deadline: Duration | None
     confirm_within: Duration | None
     confirm: Literal["warn", "raise"]
     traceparent: str | None
@@ -103,7 +104,8 @@ class Session:
         if runtime.settings.mode == "off":
             return None
         observe = runtime.settings.mode == "observe"
-        opening = Opening(self._terms(runtime), runtime.instance, options.on_existing, observe)
+        deadline_ms = None if options.deadline is None else duration_ms(options.deadline)
+        opening = Opening(self._terms(runtime), runtime.instance, options.on_existing, observe, deadline_ms)
         self.live = _Live(Scope(opening, runtime), runtime, observe)
         return open_flow(opening)
 
@@ -166,7 +168,7 @@ class Session:
             self.outcome = LeftOpen("the scope belongs to the process that opened it")
             return None
         if self.live.observe:
-            return observed_end_flow(scope.terms, error)
+            return observed_end_flow(scope.terms, error, scope.secrets)
         if error is not None and not isinstance(error, Exception):
             self._interrupted(error)
             return None
@@ -174,7 +176,7 @@ class Session:
             scope.standing_within_ms = min(scope.standing_within_ms, FAILING_WAITS_MS)
         if self.leave_lease_ms is not None:
             return leave_flow(scope.terms, self.leave_lease_ms, "left open")
-        return claim_flow(scope.terms) if error is None else fail_flow(scope.terms, error)
+        return claim_flow(scope.terms) if error is None else fail_flow(scope.terms, error, scope.secrets)
 
     def _interrupted(self, error: BaseException) -> None:
         """Cancelled, or the process is told to end: no failure, and no waiting. The lease finds out."""
@@ -194,6 +196,9 @@ class Session:
             self.outcome = LeftOpen(str(refused))
             if error is None:
                 raise
+        except BaseException as interruption:
+            self.outcome = Unconfirmed(f"interrupted at its end: {type(interruption).__name__}")
+            raise
         finally:
             self.live.runtime.left(self.scope)
         if error is None and not self.live.observe:

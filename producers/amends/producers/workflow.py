@@ -36,6 +36,7 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
         on_existing: `refuse` an id that is in use, or `resume` it: calls that were made before return what was
             recorded, and the scope acts for the workflow as its first one did.
         lease: how long the agent may be silent before its workflow turns.
+        deadline: the longest the workflow may run, heartbeats or not, before it turns; by default there is none.
         confirm_within: how long the end of the scope waits for the fold's word.
         confirm: without that word in time, `warn` logs and leaves an `Unconfirmed` outcome, `raise` raises
             NotConfirmed.
@@ -54,6 +55,7 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
         agent: str | None = None,
         on_existing: Literal["refuse", "resume"] = "refuse",
         lease: Duration | None = None,
+        deadline: Duration | None = None,
         confirm_within: Duration | None = None,
         confirm: Literal["warn", "raise"] = "warn",
         traceparent: str | None = None,
@@ -62,7 +64,7 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
         if confirm not in ("warn", "raise"):
             raise ValueError(f"confirm={confirm!r} is neither 'warn' nor 'raise'")
         existing = OnExisting(on_existing)
-        options = Options(agent, existing, lease, confirm_within, confirm, traceparent, runtime)
+        options = Options(agent, existing, lease, deadline, confirm_within, confirm, traceparent, runtime)
         self._session = Session(id, options)
         self._token: contextvars.Token[Runner | None] | None = None
 
