@@ -28,6 +28,8 @@ TAIL = OFFSET_END
 BATCH_MAX = 5_000
 REQUEST_MS = 10_000
 ASK_AGAIN_MS = 20
+SHORT_FETCH_WAIT_MS = 10
+"""For readers that jump about or look for an end: a seek, and an end, wait for the fetch that is under way."""
 
 Answer = TypeVar("Answer")
 
@@ -294,7 +296,14 @@ class PartitionConsumer(_OwnedConsumer):
 
 
 class PartitionReader(PartitionConsumer):
-    """Reads ranges: a changelog from its head to its end, a ledger from one offset to another."""
+    """Reads ranges: a changelog from its head to its end, a ledger from one offset to another.
+
+    Its fetches are short: the last thing before an end is often a transaction's mark, so the end shows only when a
+    fetch comes back empty.
+    """
+
+    def __init__(self, settings: KafkaSettings, *, fetch_wait_ms: int = SHORT_FETCH_WAIT_MS) -> None:
+        super().__init__(settings, fetch_wait_ms=fetch_wait_ms)
 
     def ends(self, topic: str, partitions: Iterable[int], deadline_ms: int = REQUEST_MS) -> dict[TopicPartition, int]:
         """Return the next offset to be written of each partition. Raises ReadTimedOut."""

@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 
 POLL_MS = 50
 RETRY_MS = 1_000
-JUMP_FETCH_WAIT_MS = 10
-"""A seek waits for the fetch under way, so a consumer that jumps about keeps its fetches short."""
 
 
 class LedgerFollower:
@@ -237,7 +235,7 @@ class LedgerFollower:
             waiter.fail(ReadTimedOut(f"{self.topic}[{partition}] was not read up to {waiter.to_offset} in time"))
 
     def _read_older(self) -> None:
-        with PartitionReader(self._settings, fetch_wait_ms=JUMP_FETCH_WAIT_MS) as reader:
+        with PartitionReader(self._settings) as reader:
             while (wanted := self._older.get()) is not None:
                 _settle(wanted.future, lambda wanted=wanted: self._range(reader, wanted))  # type: ignore[misc]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,27 @@ if TYPE_CHECKING:
 
 Options = dict[str, Any]
 
+SAY_AGAIN_S = 10.0
+
+
+class _SayOnce(logging.Filter):
+    """Lets one line of each kind through in a while: a client that can't connect says so many times a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.getMessage().partition(" ")[0]
+        if record.levelno >= logging.CRITICAL or time.monotonic() > self._said.get(kind, 0.0) + SAY_AGAIN_S:
+            self._said[kind] = time.monotonic()
+            return True
+        return False
+
+
 logger = logging.getLogger("amends.kafka.client")
 """Where the client's own words go."""
+logger.addFilter(_SayOnce())
 
 _ACKNOWLEDGED = "an acknowledged record must be on all replicas in sync, once and in order"
 _PARTITIONER = "every client must put a key on the same partition"
@@ -105,6 +125,7 @@ def common_options(settings: KafkaSettings) -> Options:
         # The default of 10 s kept a producer away for 8 s after the broker was back.
         "reconnect.backoff.max.ms": 1_000,
         "socket.keepalive.enable": True,
+        "log.connection.close": False,
         # A topic that does not exist is said so after this, in place of 30 s.
         "topic.metadata.propagation.max.ms": 3_000,
         **settings.options,

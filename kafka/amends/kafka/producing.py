@@ -9,6 +9,7 @@ certainly not written. In every other case of doubt it is `MaybeWritten`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -39,9 +40,16 @@ LOCAL = frozenset({
     KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._TIMED_OUT, KafkaError._PURGE_QUEUE,
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._AUTHENTICATION,
     KafkaError._SSL,
-    KafkaError._DESTROY, KafkaError._FATAL,
+    KafkaError._DESTROY, KafkaError._FATAL, KafkaError.UNKNOWN_TOPIC_OR_PART,
 })  # fmt: skip
-"""The client gave up by itself: whether the record ever left, the counts may tell."""
+"""The client gave up by itself, or was told so with the metadata: whether the record left, the counts may tell."""
+
+REPLACED = frozenset({
+    KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError.UNKNOWN_PRODUCER_ID,
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError._FENCED, KafkaError._FATAL,
+})  # fmt: skip
+"""The broker no longer knows this client's producer id: the next record needs a new client."""
 
 Requests = Mapping[str, int]
 """Produce requests sent so far, by broker."""
@@ -112,6 +120,7 @@ class Client:
             "error_cb": self._error,
         }
         self._report_wait_s = wait_ms / 1000
+        self._deadline_ms = deadline_ms
         self._producer = Producer(options, logger=logger)
         self._thread = threading.Thread(target=self._run, name="amends-publisher", daemon=True)
         self._thread.start()
@@ -157,12 +166,15 @@ class Client:
 
     def retire(self) -> None:
         """Answer what is open, in the background, and end."""
-        threading.Thread(target=self.close, args=(REPORT_WAIT_MS,), name="amends-publisher-retire", daemon=True).start()
+        threading.Thread(
+            target=self.close, args=(self._deadline_ms,), name="amends-publisher-retire", daemon=True
+        ).start()
 
     def close(self, deadline_ms: int) -> None:
         """Flush, give up what is left, answer it, and end the thread."""
         if self.flush(deadline_ms):
-            self._producer.purge()
+            with contextlib.suppress(KafkaException):
+                self._producer.purge()
             self.flush(POLL_MS + int(self._report_wait_s * 1000) + POLL_MS)
         self._stop = True
         self._thread.join()
@@ -170,6 +182,7 @@ class Client:
     def failed(self, delivery: _Delivery, error: KafkaError, message: Message) -> None:
         words = f"{message.topic()}: {error.str()}"
         code = error.code()
+        self.broken = self.broken or error.fatal() or code in REPLACED
         if code in REFUSED_FOR_GOOD:
             self.done.append((delivery.answer, NotWritten(words, code=error.name())))
         elif code in LOCAL and not self._stop:
@@ -180,7 +193,12 @@ class Client:
     def _run(self) -> None:
         producer = self._producer
         while not self._stop:
-            producer.poll(POLL_MS / 1000 if not self._undecided else 0.01)
+            try:
+                producer.poll(POLL_MS / 1000 if not self._undecided else 0.01)
+            except KafkaException as error:
+                # A fatal error of the client comes out here. Its records still get their answers in the next rounds.
+                self.broken = True
+                logger.error("the publisher's client is broken and is replaced: %s", error.args[0].str())
             if self._undecided:
                 self._give_up_on_reports(time.monotonic() - self._report_wait_s)
             if self.done:
@@ -219,19 +237,24 @@ class Client:
             elif _nothing_sent(delivery.requests_before, requests):
                 self.done.append((delivery.answer, NotWritten(f"{words}; it was never sent", code=error.name())))
             else:
-                self.done.append((delivery.answer, MaybeWritten(words, code=error.name())))
+                self._doubt(delivery, error, words)
         self._undecided = still
         self._requests = requests
 
     def _give_up_on_reports(self, failed_before: float) -> None:
         late = [undecided for undecided in self._undecided if undecided[3] <= failed_before]
         self._undecided = [undecided for undecided in self._undecided if undecided[3] > failed_before]
-        self.done += [(delivery.answer, MaybeWritten(words, code=error.name())) for delivery, error, words, _ in late]
+        for delivery, error, words, _ in late:
+            self._doubt(delivery, error, words)
+
+    def _doubt(self, delivery: _Delivery, error: KafkaError, words: str) -> None:
+        # A broker that lost its memory leaves a client that has sent something waiting for ever: begin with a new one.
+        self.broken = True
+        self.done.append((delivery.answer, MaybeWritten(words, code=error.name())))
 
     def _error(self, error: KafkaError) -> None:
         if error.fatal():
             self.broken = True
-        logger.log(40 if error.fatal() else 30, "publisher: %s", error.str())
 
 
 def _nothing_sent(before: Requests, after: Requests) -> bool:

@@ -35,7 +35,7 @@ class Publisher:
     a fork. Close it when done; a closed one refuses.
 
     Args:
-        deadline_ms: every write has its answer after this time, give or take a tenth of a second.
+        deadline_ms: every write has its answer by then, or up to a third of a second later.
         queue_max: how many records may wait for their answer; more are refused (`send`) or wait (`publish`).
     """
 
@@ -49,6 +49,12 @@ class Publisher:
         self._client: Client | None = None
         self._closed = False
         _PUBLISHERS.add(self)
+
+    def open(self) -> None:
+        """Make the client of this process now. The first write waits half a second for a producer id otherwise."""
+        client = self._client
+        if client is None or client.broken or client.pid != os.getpid():
+            self._open()
 
     def send(
         self,

@@ -110,11 +110,15 @@ class Checkpointer:
 
     def _produce(self, producer: Producer, record: Writable) -> None:
         give_up_at = time.monotonic() + self._timeout_ms / 1000
-        partition = -1 if record.partition is None else record.partition
+        partition = record.partition
         while True:
             try:
                 producer.produce(
-                    record.topic, record.value, record.key, partition, headers=list(record.headers) or None
+                    record.topic,
+                    record.value,
+                    record.key,
+                    -1 if partition is None else partition,
+                    headers=list(record.headers) or None,
                 )
                 return
             except BufferError:
