@@ -18,20 +18,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 from amends.kafka.consumer import GroupConsumer
-from amends.kafka.errors import KafkaFault, OwnershipLost, ReadTimedOut, RecordGone, TopicsWrong, WriteError
-from amends.kafka.publisher import Ack, Publisher
+from amends.kafka.errors import KafkaFault, ReadTimedOut
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.processors.checkpoints import Keeper
-from amends.processors.emission import Emission
-from amends.processors.engine import CheckpointRefusedError, EngineError, Faults, FoldFactory, no_faults
+from amends.processors.emitter import EmissionLostError, Emitter
+from amends.processors.engine import CheckpointRefusedError, Faults, FoldFactory, no_faults
+from amends.processors.rejoining import Rejoining
 from amends.processors.settings import ProcessorSettings
 from amends.processors.takeover import InterruptedTakeoverError, Takeover
+from amends.processors.tenure import Tenure
 from amends.processors.watchdog import Progress
 
 logger = logging.getLogger(__name__)
@@ -45,11 +44,6 @@ LOOK_AGAIN_MS = 50
 LAG_EVERY_MS = 5_000
 REQUEST_MS = 1_000
 LAST_CHECKPOINT_S = 5.0
-STARTS_WITHOUT_CHECKPOINT_MAX = 20
-
-
-class EmissionLostError(Exception):
-    """An emission was not confirmed. The fold thinks it was sent, so it begins again from its checkpoint."""
 
 
 class TransactionalEngine:
@@ -75,7 +69,7 @@ class TransactionalEngine:
         self._to_refold = set(range(kafka.partitions)) if refold else set[int]()
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(max_workers=max(4, kafka.partitions), thread_name_prefix="amends-checkpoint")
-        self._publisher = Publisher(
+        self._emitter = Emitter(
             kafka, deadline_ms=settings.emission_deadline_ms, queue_max=2 * settings.unconfirmed_max
         )
         self._takeover = Takeover(
@@ -90,11 +84,8 @@ class TransactionalEngine:
         self._consumer: GroupConsumer | None = None
         self._keepers: dict[int, Keeper] = {}
         self._leaving: list[Keeper] = []  # dropped while they committed
-        self._answers: deque[tuple[Keeper, int, Ack | WriteError]] = deque()
-        self._unconfirmed = 0
         self._lag_at_ms = 0
-        self._kept_at_start = 0
-        self._starts = 0
+        self._rejoining = Rejoining(settings.instance_id)
         self._seen = _Counts()
         self._progress = Progress()
 
@@ -123,7 +114,7 @@ class TransactionalEngine:
                     self._count_fault(fault)
         finally:
             self._drop(list(self._keepers))
-            self._publisher.close(0)
+            self._emitter.close()
             self._pool.shutdown()
 
     # --- the loop ---------------------------------------------------------------------------------------------------
@@ -182,7 +173,7 @@ class TransactionalEngine:
                 self._seen.folded += 1
         now_ms = _now_ms()
         for keeper in touched.values():
-            self._send(keeper, keeper.tenure.emissions(now_ms, timers=False))
+            self._emitter.send(keeper.tenure, keeper.tenure.emissions(now_ms, timers=False))
 
     def _look_at_timers(self, consumer: GroupConsumer, now_ms: int) -> None:
         due = [k for k in self._keepers.values() if k.look_again_at_ms <= now_ms and k.tenure.due(now_ms)]
@@ -199,7 +190,7 @@ class TransactionalEngine:
             end = ends.get(keeper.place)
             if end is not None and end.offset == keeper.tenure.next_offset:
                 keeper.tenure.saw_time(end.observed_at_ms)
-            self._send(keeper, keeper.tenure.emissions(now_ms, timers=True))
+            self._emitter.send(keeper.tenure, keeper.tenure.emissions(now_ms, timers=True))
             keeper.look_again_at_ms = _now_ms() + LOOK_AGAIN_MS * (1 if ends else 20)
 
     def _checkpoint(self, consumer: GroupConsumer, now_ms: int) -> None:
@@ -220,35 +211,17 @@ class TransactionalEngine:
         self._count_checkpoint(kept)
         return kept is not None
 
-    # --- emissions --------------------------------------------------------------------------------------------------
-
-    def _send(self, keeper: Keeper, emissions: list[tuple[int, Emission]]) -> None:
-        for number, emission in emissions:
-            self._publisher.send(
-                emission.topic,
-                key=emission.key,
-                value=emission.value,
-                partition=emission.partition,
-                headers=emission.headers,
-                on_done=partial(self._answered, keeper, number),
-            )
-        self._unconfirmed += len(emissions)
-        self._seen.emitted += len(emissions)
-
-    def _answered(self, keeper: Keeper, number: int, answer: Ack | WriteError) -> None:
-        self._answers.append((keeper, number, answer))  # in the publisher's thread
-
     def _confirm(self) -> None:
-        while self._answers:
-            keeper, number, answer = self._answers.popleft()
-            self._unconfirmed -= 1
-            if isinstance(answer, Ack):
-                keeper.tenure.confirm(number)
-            elif self._keepers.get(keeper.place.partition) is keeper:
-                raise EmissionLostError(f"an emission was not confirmed: {answer}") from answer
+        self._emitter.confirm(self._is_held)
+
+    def _is_held(self, tenure: Tenure) -> bool:
+        keeper = self._keepers.get(tenure.partition)
+        return keeper is not None and keeper.tenure is tenure
 
     def _wait_for_confirmations(self) -> None:
-        while self._unconfirmed > self._settings.unconfirmed_max and not self._stopping.wait(WAITING_MS / 1000):
+        while self._emitter.unconfirmed > self._settings.unconfirmed_max:
+            if self._stopping.wait(WAITING_MS / 1000):
+                return
             self._confirm()
             self._report()
 
@@ -268,7 +241,7 @@ class TransactionalEngine:
                 each, self._kafka, self._pool, checkpoint_ms=checkpoint_ms, faults=self._faults
             )
             # All that is emitted is a function of state: what the owner before did not get out comes out now.
-            self._send(keeper, keeper.tenure.emissions(_now_ms(), timers=False))
+            self._emitter.send(keeper.tenure, keeper.tenure.emissions(_now_ms(), timers=False))
         self._report()
         logger.info("took over ledger partitions %s in %.1f s", partitions, time.monotonic() - began_at)
         return {keeper.place: keeper.tenure.next_offset for keeper in self._keepers.values()}
@@ -278,7 +251,7 @@ class TransactionalEngine:
         keepers = [self._keepers[p.partition] for p in places if p.partition in self._keepers]
         try:
             if keepers and self._consumer is not None:
-                self._publisher.flush(int(LAST_CHECKPOINT_S * 1000))
+                self._emitter.flush(int(LAST_CHECKPOINT_S * 1000))
                 self._confirm()
                 for keeper in keepers:
                     if keeper.tenure.dirty:
@@ -307,21 +280,10 @@ class TransactionalEngine:
         """Decide whether to join again after `fault`. Raises EngineError if that would not help."""
         if isinstance(fault, CheckpointRefusedError):
             self._seen.refused += 1
-        if isinstance(fault, OwnershipLost) and "group.instance.id" in str(fault):
-            raise EngineError(
-                f"another process has the instance id {self._settings.instance_id!r} too: give each its own ({fault})"
-            ) from fault
-        if isinstance(fault, TopicsWrong | RecordGone):
-            raise EngineError(str(fault)) from fault
-        self._starts = 1 if self._seen.kept > self._kept_at_start else self._starts + 1
-        self._kept_at_start = self._seen.kept
-        if self._starts > STARTS_WITHOUT_CHECKPOINT_MAX:
-            raise EngineError(
-                f"joined {self._starts} times without keeping one checkpoint; the last: {fault}"
-            ) from fault
+        wait_ms = self._rejoining.after(fault, self._seen.kept)
         logger.warning("dropped all partitions and join again: %s", fault)
         self._report()
-        self._stopping.wait(min(5.0, 0.1 * 2**self._starts))
+        self._stopping.wait(wait_ms / 1000)
 
     def _count_checkpoint(self, kept: bool | None) -> None:
         if kept is not None:
@@ -354,8 +316,8 @@ class TransactionalEngine:
             partitions=tuple(sorted(self._keepers)),
             taking=taking,
             restored=seen.restored,
-            unconfirmed=self._unconfirmed,
-            emitted=seen.emitted,
+            unconfirmed=self._emitter.unconfirmed,
+            emitted=self._emitter.emitted,
             refused=seen.refused,
             aborted=seen.aborted,
         )
@@ -364,10 +326,10 @@ class TransactionalEngine:
 class _Counts:
     """What `Progress` is made from."""
 
-    __slots__ = ("aborted", "emitted", "folded", "kept", "lag", "refused", "restored", "turns")
+    __slots__ = ("aborted", "folded", "kept", "lag", "refused", "restored", "turns")
 
     def __init__(self) -> None:
-        self.turns = self.folded = self.kept = self.restored = self.emitted = self.refused = self.aborted = 0
+        self.turns = self.folded = self.kept = self.restored = self.refused = self.aborted = 0
         self.lag: int | None = None
 
 
