@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from amends.local.story.calls import BY_NAME, FORWARD
 from amends.local.story.narrator import Narrator
-from amends.local.story.scenes import SCENES, Fate
+from amends.local.story.scenes import SCENES, Ended, Fate, killing_scene
 from amends.schemas.commands import DeadLetter, Incident, IncidentState, Phase, WorkflowEcho
 from amends.schemas.facts import StepEvent, StepStatus, Timeout, TimeoutKind, UndoEvent, UndoStatus
 
@@ -77,7 +78,17 @@ def test_dead_letters_are_kept() -> None:
 
 
 def test_each_scene_says_what_must_have_become_of_a_failed_order() -> None:
-    assert SCENES["killed"].expected(Fate.KILLED) == {"charge": "undone", "reservation": "undone", "label": "undone"}
-    assert SCENES["remote-down"].expected(Fate.FAILED)["label"] == "standing"
-    assert SCENES["irreversible"].expected(Fate.FAILED)["mail"] == "standing"
-    assert SCENES["clean"].expected(Fate.DONE)["order"] == "standing"
+    label, order = FORWARD[2], FORWARD[3]
+    killed = SCENES["killed"].expected(Fate(Ended.KILLED, label, "hang_after_effect"))
+    assert killed == {"charge": "undone", "reservation": "undone", "label": "undone"}
+    unsure = SCENES["killed"].expected(Fate(Ended.KILLED, order, "hang_before_effect"))
+    assert unsure == {**killed, "order": "undone or never done"}
+    assert SCENES["remote-down"].expected(Fate(Ended.FAILED))["label"] == "standing"
+    assert SCENES["irreversible"].expected(Fate(Ended.FAILED))["mail"] == "standing"
+    assert SCENES["clean"].expected(Fate(Ended.DONE))["order"] == "standing"
+
+
+def test_a_seed_is_a_scene_and_seeds_reach_every_call() -> None:
+    assert killing_scene(7) == killing_scene(7)
+    reached = {(fault.call, fault.fault) for seed in range(300) for fault in killing_scene(seed).faults}
+    assert {(call, hang) for call in BY_NAME for hang in ("hang_before_effect", "hang_after_effect")} < reached

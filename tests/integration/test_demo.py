@@ -113,6 +113,27 @@ def test_the_demo_runs_on_the_embedded_servers_alone() -> None:
     assert "SIGKILL to the agent" in told
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("embedded_kafka", "embedded_redis_url")
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
+def test_a_demo_that_is_ended_in_the_middle_leaves_nothing_running(name: str) -> None:
+    mark = new_mark()
+    demo = subprocess.Popen(
+        [*AMENDS, "demo", "--embedded"],
+        env={**os.environ, **mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert demo.stdout is not None
+    with demo.stdout as lines:
+        assert any("intends payments.charge" in line for line in lines)
+        demo.send_signal(signal.Signals[name])
+        assert demo.wait(60) != 0
+    assert left_running(mark) == []
+
+
 def test_a_scene_that_is_not_there_is_refused_with_those_that_are() -> None:
     done = subprocess.run(
         [*AMENDS, "demo", "--scene", "no-such"], capture_output=True, text=True, timeout=60, check=False
@@ -169,6 +190,7 @@ def read_exports(up: subprocess.Popen[str]) -> dict[str, str]:
 def wait_for_states(database: Path) -> list[tuple[str, str]]:
     """Return what stands in the example's database once nothing is booked any more, or at the deadline."""
     waited = threading.Event()
+    rows: list[tuple[str, str]] = []
     for _ in range(300):
         connection = sqlite3.connect(database)
         rows = [

@@ -13,23 +13,24 @@ from dataclasses import dataclass, field
 import stripe
 
 from amends.kafka.settings import KafkaSettings
-from amends.local.children import free_port, make_folder, remove_folder
+from amends.local.children import make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
-from amends.local.parts import Part, Parts, caller_of, environment, make_topics
+from amends.local.parts import Parts, caller_of, environment, make_topics
 from amends.local.servers import Servers
 from amends.local.story.agent import FAILED
+from amends.local.story.calls import BY_NAME, SERVICES, RemoteCall
+from amends.local.story.cast import Cast
 from amends.local.story.listener import Listener
 from amends.local.story.narrator import Line, Narrator
 from amends.local.story.remotes import Remotes, remotes
-from amends.local.story.scenes import Fate, Scene
+from amends.local.story.scenes import Ended, Fate, Scene
 from amends.local.story.timeline import Timeline
 from amends.local.story.tools import LANES
 from amends.local.story.world import STRIPE_TOKEN, Kind, Thing, Wanted, judge
-from amends.local.wire import answers, wait_for
+from amends.schemas.commands import IncidentState
 
 LOOK_EVERY_S = 0.05
 COMPENSATORS = 2
-READY_DEADLINE_MS = 30_000
 # Twenty agents that start at once on a small machine wait longer for one another than agents otherwise do.
 PATIENCE = {"AMENDS_PRODUCER__STANDING_WITHIN_MS": "30000", "AMENDS_PRODUCER__CONFIRM_WITHIN_MS": "30000"}
 
@@ -75,15 +76,14 @@ class _Play:
     ) -> None:
         self.scene = scene
         self.outside = outside
-        self.parts = parts
+        self.cast = Cast(parts)
         self.timeline = timeline
         self.orders = [f"order-{run_id}-{number + 1}" for number in range(scene.orders)]
         self.listener = Listener(settings, self._heard)
-        self.processors: list[Part] = []
-        self.compensators: list[Part] = []
-        self.health: dict[str, int] = {}
-        self.agents: dict[str, Part] = {}
         self.fates: dict[str, Fate] = {}
+        self.handled: set[tuple[str, int]] = set()
+        self.agents_began_s = 0.0
+        self.processor_kills_ms = list(scene.processor_kills_ms)
         self.ending = Ending()
 
     def run(self) -> Ending:
@@ -92,7 +92,7 @@ class _Play:
             self._watch()
         finally:
             self._let_all_go()
-            self.parts.stop()
+            self.cast.stop()
             self.listener.stop()
         self.ending.narrator = self.listener.ask(lambda narrator: narrator)
         self.ending.after = self.outside.world()
@@ -105,41 +105,23 @@ class _Play:
         for fault in self.scene.faults:
             self.outside.set_fault(self._base(fault.service), fault.call, fault.fault, fault.times)
         self.listener.start()
-        self.processors.append(self._start_part("processor", "processor"))
-        lanes = [argument for lane in LANES for argument in ("--lane", lane)]
-        for number in range(1, COMPENSATORS + 1):
-            name = f"compensator-{number}"
-            self.compensators.append(self._start_part(name, "compensator", "amends.local.story.tools", *lanes))
-        running = ", ".join(f"{part.name} (pid {part.pid})" for part in (*self.processors, *self.compensators))
-        self.timeline.say("demo", f"started {running}")
-        self._wait_until_ready()
-        method = _payment_method(self.outside)
-        for order in self.orders:
-            self._start_agent(order, method)
-
-    def _start_part(self, name: str, *arguments: str) -> Part:
-        port = free_port()
-        part = self.parts.amends(name, *arguments, "--health-port", str(port))
-        self.health[name] = port
-        return part
-
-    def _wait_until_ready(self) -> None:
-        """Until every part answers: agents that come before the processor would only wait for it."""
-        for part in (*self.processors, *self.compensators):
-            ready = functools.partial(answers, self.health[part.name])
-            if not wait_for(ready, alive=functools.partial(_runs, part), deadline_ms=READY_DEADLINE_MS):
-                raise ServerUnavailable(f"{part.name} did not start:\n{part.last_words()}")
-
-    def _start_agent(self, order: str, method: str) -> None:
-        arguments = [order, "--payment-method", method, *(["--mail"] if self.scene.mail else [])]
-        agent = self.parts.python(
-            f"agent-{order}",
-            "amends.local.story.agent",
-            *arguments,
-            on_line=lambda line: self.timeline.say("agent", line, order),
+        self.cast.start_processor()
+        for _ in range(COMPENSATORS):
+            self.cast.start_compensator()
+        running = ", ".join(
+            f"{part.name} (pid {part.pid})" for part in (*self.cast.processors, *self.cast.compensators)
         )
-        self.agents[order] = agent
-        self.timeline.say("demo", f"started the agent (pid {agent.pid})", order)
+        self.timeline.say("demo", f"started {running}")
+        self.cast.wait_until_ready()
+        method = _payment_method(self.outside)
+        self.agents_began_s = time.monotonic()
+        for order in self.orders:
+            says = functools.partial(self._agent_says, order)
+            agent = self.cast.start_agent(order, method, mail=self.scene.mail, on_line=says)
+            self.timeline.say("demo", f"started the agent (pid {agent.pid})", order)
+
+    def _agent_says(self, order: str, line: str) -> None:
+        self.timeline.say("agent", line, order)
 
     # --- as it happens ------------------------------------------------------------------------------------------------
 
@@ -147,8 +129,8 @@ class _Play:
         """Until every order has met its fate and the world is as it should be, or the deadline passes."""
         end = time.monotonic() + self.scene.deadline_ms / 1000
         while time.monotonic() < end:
-            self._kill_callers_of_labels()
-            self._kill_callers_of_refunds()
+            self._kill_held_callers()
+            self._kill_processors()
             self._look_at_agents()
             self._look_at_parts()
             if len(self.fates) == len(self.orders) and self._is_over():
@@ -164,42 +146,55 @@ class _Play:
         settled = self.listener.ask(lambda narrator: all(narrator.settled(order) for order in self.orders))
         return settled and not judge(self.outside.world(), self._expected()) and not self._unkept()
 
-    def _kill_callers_of_labels(self) -> None:
-        base = self.outside.addresses.shipping
-        for held in self.outside.held(base):
-            agent = caller_of(int(held["peer_port"]), self.agents.values())
-            if agent is None:
-                continue
-            order = next(order for order, part in self.agents.items() if part is agent)
-            self.timeline.say("world", "the carrier has made the label, and its answer is held back", order)
-            agent.kill()
-            self.fates[order] = Fate.KILLED
-            self.timeline.say("demo", f"SIGKILL to the agent (pid {agent.pid}), inside the call", order)
+    def _kill_held_callers(self) -> None:
+        """Kill whoever waits inside a call that hangs. The call stays held: its caller is gone."""
+        for service in SERVICES:
+            for held in self.outside.held(self._base(service)):
+                place = (service, int(held["peer_port"]))
+                if place not in self.handled and self._kill_caller(place[1], BY_NAME[held["call"]], held["fault"]):
+                    self.handled.add(place)
+
+    def _kill_caller(self, port: int, call: RemoteCall, fault: str) -> bool:
+        caller = caller_of(port, [*self.cast.agents.values(), *self.cast.compensators])
+        if caller is None:
+            return False
+        order = self.cast.order_of(caller)
+        self.timeline.say("world", call.told(fault), order)
+        caller.kill()
+        if order:
+            self.fates[order] = Fate(Ended.KILLED, call, fault)
+            self.timeline.say("demo", f"SIGKILL to the agent (pid {caller.pid}), inside that call", order)
             if len(self.orders) == 1:
                 self.ending.before = self.outside.world()
+            return True
+        self.cast.compensators.remove(caller)
+        self.timeline.say("demo", f"SIGKILL to {caller.name} (pid {caller.pid}), inside that call")
+        if self.scene.restarts:
+            another = self.cast.start_compensator()
+            self.timeline.say("demo", f"started {another.name} (pid {another.pid})")
+        return True
 
-    def _kill_callers_of_refunds(self) -> None:
-        base = self.outside.addresses.payments
-        for held in self.outside.held(base):
-            compensator = caller_of(int(held["peer_port"]), self.compensators)
-            if compensator is None:
-                continue
-            self.timeline.say("world", "the money is given back, and the answer to the refund is held back")
-            compensator.kill()
-            self.compensators.remove(compensator)
-            self.timeline.say("demo", f"SIGKILL to {compensator.name} (pid {compensator.pid}), inside the refund")
+    def _kill_processors(self) -> None:
+        since_ms = (time.monotonic() - self.agents_began_s) * 1000
+        while self.processor_kills_ms and self.processor_kills_ms[0] <= since_ms:
+            self.processor_kills_ms.pop(0)
+            victim = self.cast.processors.pop()
+            victim.kill()
+            another = self.cast.start_processor()
+            told = f"SIGKILL to {victim.name} (pid {victim.pid}); started {another.name} (pid {another.pid})"
+            self.timeline.say("demo", told)
 
     def _look_at_agents(self) -> None:
-        for order, agent in self.agents.items():
+        for order, agent in self.cast.agents.items():
             code = agent.child.exit_code
             if order in self.fates or code is None:
                 continue
-            self.fates[order] = Fate.DONE if code == 0 else Fate.FAILED
+            self.fates[order] = Fate(Ended.DONE if code == 0 else Ended.FAILED)
             if code not in (0, FAILED):
                 self.ending.problems.append(f"the agent of {order} ended with {code}:\n{agent.last_words()}")
 
     def _look_at_parts(self) -> None:
-        for part in self.parts.dead([*self.processors, *self.compensators]):
+        for part in self.cast.dead():
             raise ServerUnavailable(f"{part.name} ended with {part.child.exit_code}:\n{part.last_words()}")
         if self.listener.failure is not None:
             raise self.listener.failure
@@ -210,28 +205,26 @@ class _Play:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _expected(self) -> dict[str, Mapping[Kind, Wanted]]:
-        return {order: self.scene.expected(self.fates.get(order, Fate.FAILED)) for order in self.orders}
+        return {order: self.scene.expected(self.fates.get(order, Fate(Ended.FAILED))) for order in self.orders}
 
     def _unkept(self) -> list[str]:
-        """Return which of the incidents and dead letters the scene wants are not there."""
-        incidents, letters = self.listener.ask(lambda n: (len(n.incidents), len(n.dead_letters)))
-        missing = []
-        if incidents < self.scene.incidents_min:
-            missing.append("missing: an incident, so nobody would know")
+        """Return what is wrong with the incidents and dead letters that there are."""
+        incidents, letters = self.listener.ask(lambda n: (list(n.incidents.values()), len(n.dead_letters)))
+        wrong = []
+        if len(incidents) < self.scene.incidents_min:
+            wrong.append("missing: an incident, so nobody would know")
         if letters < self.scene.dead_letters_min:
-            missing.append("missing: a dead letter")
-        return missing
+            wrong.append("missing: a dead letter")
+        if self.scene.incidents_min == 0:
+            wrong += [f"an incident that no one needs: {i.summary}" for i in incidents if i.state is IncidentState.OPEN]
+        return wrong
 
     def _let_all_go(self) -> None:
-        for base in (self.outside.addresses.payments, self.outside.addresses.shipping):
-            self.outside.let_go(base)
+        for service in SERVICES:
+            self.outside.let_go(self._base(service))
 
     def _base(self, service: str) -> str:
         return str(getattr(self.outside.addresses, service))
-
-
-def _runs(part: Part) -> bool:
-    return part.child.alive
 
 
 def _payment_method(outside: Remotes) -> str:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from amends.local.story.calls import BACKWARD, FORWARD, SEQUENCE, RemoteCall
 from amends.local.story.world import Kind, Wanted
 
 
-class Fate(StrEnum):
+class Ended(StrEnum):
     """How an agent ended."""
 
     DONE = "done"
     FAILED = "failed"
     KILLED = "killed"
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """How an agent ended; if it was killed inside a call: in which, and whether that had had its effect."""
+
+    ended: Ended
+    call: RemoteCall | None = None
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +40,13 @@ class FaultSet:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One story. Things named in `left` stand in the end although their order failed: a person was asked about each."""
+    """One story. Whoever is inside a call that hangs is killed.
+
+    Attributes:
+        left: what stands in the end although its order failed: a person was asked about each.
+        processor_kills_ms: when, after the agents' start, the processor is killed; another is started in its place.
+        restarts: a killed compensator is started again.
+    """
 
     name: str
     title: str
@@ -39,22 +56,25 @@ class Scene:
     left: tuple[Kind, ...] = ()
     dead_letters_min: int = 0
     incidents_min: int = 0
+    processor_kills_ms: tuple[int, ...] = ()
+    restarts: bool = False
     deadline_ms: int = 90_000
 
     def expected(self, fate: Fate) -> Mapping[Kind, Wanted]:
         """Return what must have become of each kind of thing of one order."""
-        before: tuple[Kind, ...] = ("charge", "reservation", "label")
-        if fate is Fate.DONE:
-            done: tuple[Kind, ...] = (*before, *(("mail",) if self.mail else ()), "order")
+        if fate.ended is Ended.DONE:
+            done: tuple[Kind, ...] = (*SEQUENCE, *(("mail",) if self.mail else ()))
             return dict.fromkeys(done, "standing")
-        made: dict[Kind, Wanted] = dict.fromkeys(before, "undone")
+        last: Kind = "order" if fate.call is None else fate.call.kind
+        made: dict[Kind, Wanted] = dict.fromkeys(SEQUENCE[: SEQUENCE.index(last)], "undone")
+        if fate.call is not None:
+            # A call that hung before its effect may be made, and undone, when it is sent again with its key.
+            made[last] = "undone" if fate.fault == "hang_after_effect" else "undone or never done"
         return {**made, **dict.fromkeys(self.left, "standing")}
 
 
-LABEL_HELD = "POST /labels"
-REFUND_HELD = "POST /v1/refunds"
-AGENT_DIES = FaultSet("shipping", LABEL_HELD, "hang_after_effect")
-COMPENSATOR_DIES = FaultSet("payments", REFUND_HELD, "hang_after_effect")
+AGENT_DIES = FaultSet("shipping", "POST /labels", "hang_after_effect")
+COMPENSATOR_DIES = FaultSet("payments", "POST /v1/refunds", "hang_after_effect")
 LEDGER_REFUSES = FaultSet("warehouse", "POST /orders", "refuse")
 
 SCENES: Mapping[str, Scene] = {
@@ -94,7 +114,7 @@ SCENES: Mapping[str, Scene] = {
             "Twenty orders at once: some succeed, some fail, some agents are killed; so is one compensator.",
             orders=20,
             faults=(
-                FaultSet("shipping", LABEL_HELD, "hang_after_effect", 5),
+                FaultSet("shipping", "POST /labels", "hang_after_effect", 5),
                 FaultSet("warehouse", "POST /orders", "refuse", 5),
                 COMPENSATOR_DIES,
             ),
@@ -102,3 +122,33 @@ SCENES: Mapping[str, Scene] = {
         ),
     )
 }
+
+
+def killing_scene(seed: int) -> Scene:
+    """Return a scene in which chance says who is killed where: agents in any call, compensators in any undo, a
+    processor.
+
+    The same seed is the same scene; what the machine does with it (who comes first) is not decided by it.
+    """
+    chance = random.Random(seed)  # noqa: S311 - not a secret
+    orders = chance.randint(1, 4)
+    forward = chance.sample(FORWARD, chance.randint(1, 2))
+    backward = chance.sample(BACKWARD, chance.randint(0, 2))
+    faults = [FaultSet(call.service, call.name, _hang(chance), 1) for call in (*forward, *backward)]
+    if chance.random() < 0.5 and all(call.kind != "order" for call in forward):
+        faults.append(FaultSet(LEDGER_REFUSES.service, LEDGER_REFUSES.call, LEDGER_REFUSES.fault, orders))
+    kills = (chance.randint(0, 15_000),) if chance.random() < 0.4 else ()
+    told = ", ".join(f"{fault.fault} {fault.call}" for fault in faults)
+    return Scene(
+        f"seed {seed}",
+        f"{orders} order(s); {told}; processor killed {len(kills)} time(s)",
+        orders=orders,
+        faults=tuple(faults),
+        processor_kills_ms=kills,
+        restarts=True,
+        deadline_ms=150_000,
+    )
+
+
+def _hang(chance: random.Random) -> str:
+    return chance.choice(("hang_before_effect", "hang_after_effect"))
