@@ -86,10 +86,8 @@ def main() -> int:
     finally:
         kafka.stop()
         redis.stop()
-    took_s = time.monotonic() - begun
-    print(
-        f"{len(seeds) - len(wrong)} of {len(seeds)} runs well in {took_s:.0f} s; wrong: {[run.seed for run in wrong] or 'none'}"
-    )
+    well, took_s = len(seeds) - len(wrong), time.monotonic() - begun
+    print(f"{well} of {len(seeds)} runs well in {took_s:.0f} s; wrong: {[run.seed for run in wrong] or 'none'}")
     return 1 if wrong else 0
 
 
