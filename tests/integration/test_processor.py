@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -25,9 +26,10 @@ from amends.kafka.topics import create_topics
 from amends.local.kafka_server import KafkaServer
 from amends.processors.engine import OtherEngineError
 from amends.processors.start import TopicsRefusedError, check_start
-from amends.schemas.codec import decode, encode
-from amends.schemas.commands import Phase, WorkflowEcho
-from amends.schemas.facts import WorkflowEvent, WorkflowStatus
+from amends.schemas.codec import Record, decode, encode
+from amends.schemas.commands import Phase, UndoCommand, WorkflowEcho
+from amends.schemas.contract import CallTerms, Contract, Effect, Idempotency, UndoTerms
+from amends.schemas.facts import StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 
 pytestmark = pytest.mark.kafka
 
@@ -58,11 +60,14 @@ def environment(kafka: KafkaSettings) -> dict[str, str]:
     }
 
 
-def echoes(kafka: KafkaSettings) -> list[WorkflowEcho]:
+def read(kafka: KafkaSettings, topic: str) -> list[Record]:
     with PartitionReader(kafka) as reader:
-        ends = reader.ends(kafka.topics.workflows, range(kafka.partitions))
-        values = [r.value for records in reader.read(dict.fromkeys(ends, HEAD), ends) for r in records]
-    return [echo for echo in map(decode, values) if isinstance(echo, WorkflowEcho)]
+        ends = reader.ends(topic, range(kafka.partitions))
+        return [decode(r.value) for records in reader.read(dict.fromkeys(ends, HEAD), ends) for r in records]
+
+
+def echoes(kafka: KafkaSettings) -> list[WorkflowEcho]:
+    return [echo for echo in read(kafka, kafka.topics.workflows) if isinstance(echo, WorkflowEcho)]
 
 
 def kept(kafka: KafkaSettings) -> int:
@@ -86,6 +91,49 @@ def test_sigterm_stops_the_command_after_a_last_checkpoint(settings: KafkaSettin
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0, log.read_text()
         assert kept(settings) > 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_silent_agent_is_found_and_its_step_is_commanded_to_be_undone(
+    settings: KafkaSettings, tmp_path: Path
+) -> None:
+    create_topics(settings)
+    log = tmp_path / "log"
+    contract = Contract(
+        "payments.charge",
+        Effect.COMPENSABLE,
+        call=CallTerms(Idempotency.KEY, lease_ms=500, settle_ms=100),
+        undo=UndoTerms("payments.charge", "default", idempotency=Idempotency.KEY),
+    )
+    with log.open("wb") as out:
+        command = [str(Path(sys.executable).with_name("amends")), "processor"]
+        process = subprocess.Popen(command, env=environment(settings), stdout=out, stderr=out)
+    try:
+        with Publisher(settings) as publisher:
+            ledger, key = settings.topics.ledger, b"order-1"
+            started = WorkflowEvent("order-1", 0, WorkflowStatus.STARTED, lease_ms=500)
+            start = publisher.publish_sync(ledger, key=key, value=encode(started)).offset
+            step = StepEvent(
+                "order-1",
+                "1" * 32,
+                attempt="agent-1",
+                epoch=0,
+                status=StepStatus.STARTED,
+                tool_name="payments.charge",
+                workflow_offset=start,
+                side_effect_classification=Effect.COMPENSABLE,
+                contract=encode(contract),
+            )
+            done = replace(step, status=StepStatus.SUCCEEDED, contract=None, undo_arguments=b"{}")
+            publisher.publish_sync(ledger, key=key, value=encode(step))
+            publisher.publish_sync(ledger, key=key, value=encode(done))
+        until(lambda: Phase.TURNED in [e.phase for e in echoes(settings)], log.read_text)
+        until(lambda: len(read(settings, settings.topics.undo("default"))) > 0, log.read_text)
+        found = read(settings, settings.topics.undo("default"))[0]
+        assert isinstance(found, UndoCommand)
+        assert [entry.step_id for entry in found.entries] == ["1" * 32]
     finally:
         process.kill()
         process.wait()
