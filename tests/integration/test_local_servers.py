@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from amends.local.children import Child, make_folder
 from amends.local.errors import ServerUnavailable
-from amends.local.kafka_server import KafkaServer, start_kafka
+from amends.local.kafka_server import KafkaServer, start_kafka, why_no_apache_kafka
 from amends.local.redis_server import RedisServer, start_redis
 from amends.local.servers import servers
 
@@ -127,6 +128,28 @@ def test_without_java_and_without_the_wheel_the_error_says_to_give_a_broker(monk
         start_kafka(preference="apache")
     with pytest.raises(ServerUnavailable, match="--redis redis://HOST:PORT/0"):
         start_redis()
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_two_processes_that_fetch_the_jars_at_once_both_get_them_whole(tmp_path: Path) -> None:
+    if (reason := why_no_apache_kafka()) is not None:
+        pytest.skip(f"no Apache Kafka: {reason}")
+    program = (
+        "from amends.local import jars; found = jars.resolve(); print(found.version, len(list(found.jars.iterdir())))"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=200)[0] for process in both]
+    assert said[0] == said[1]
+    assert re.fullmatch(r"4\.\d+\.\d+ \d\d\n", said[0])
+    assert sorted(entry.suffix for entry in (tmp_path / "amends").iterdir()) == [
+        "",
+        ".lock",
+    ]  # nothing half done is left
 
 
 PARENT = """
