@@ -95,7 +95,7 @@ def test_a_broker_that_is_gone_leaves_nothing_in_doubt_and_nothing_unanswered(
 def test_a_publisher_goes_on_when_the_broker_is_back(own_embedded_kafka: KafkaServer, topic_prefix: str) -> None:
     # This broker comes back without memory: it does not know the client's producer id any more.
     settings = with_topics(own_embedded_kafka, topic_prefix)
-    with Publisher(settings, deadline_ms=10_000) as publisher:
+    with Publisher(settings, deadline_ms=3_000) as publisher:
         publisher.publish_sync(settings.topics.ledger, key=b"k", value=b"before")
         own_embedded_kafka.restart()
         create_topics(settings)
@@ -103,7 +103,7 @@ def test_a_publisher_goes_on_when_the_broker_is_back(own_embedded_kafka: KafkaSe
         while not any(isinstance(answer, Ack) for answer in answers):
             publisher.send(settings.topics.ledger, key=b"k", value=b"after", on_done=answers.append)
             publisher.flush()
-            assert len(answers) < 5, answers
+            assert len(answers) < 9, answers
 
 
 def test_more_records_than_the_queue_holds_are_refused_or_wait_their_turn(

@@ -3,7 +3,7 @@ follower and the topics."""
 
 from __future__ import annotations
 
-from amends.kafka.consumer import HEAD, TAIL, GroupConsumer, PartitionConsumer, PartitionReader
+from amends.kafka.consumer import GroupConsumer
 from amends.kafka.errors import (
     CheckpointAborted,
     CheckpointFenced,
@@ -18,7 +18,9 @@ from amends.kafka.errors import (
     WriteError,
 )
 from amends.kafka.follower import LedgerFollower
+from amends.kafka.owned import HEAD, TAIL
 from amends.kafka.publisher import Publisher
+from amends.kafka.reader import PartitionConsumer, PartitionReader
 from amends.kafka.records import Ack, Batch, EndObserved, Outgoing, Record, TopicPartition, Writable
 from amends.kafka.settings import KafkaSettings, load_settings
 from amends.kafka.topics import check_topics, create_topics, examine_topics, require_topics

@@ -17,9 +17,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
-from amends.kafka.consumer import TAIL, PartitionConsumer, PartitionReader
 from amends.kafka.errors import KafkaFault, ReadTimedOut, RecordGone
 from amends.kafka.following import PartitionIndex, Waiter
+from amends.kafka.owned import TAIL
+from amends.kafka.reader import PartitionConsumer, PartitionReader
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
 

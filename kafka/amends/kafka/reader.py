@@ -1,0 +1,125 @@
+"""Readers of partitions one names: at the tail, and of ranges. They belong to no group and commit nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+from confluent_kafka import TopicPartition as ClientPartition
+
+from amends.kafka.errors import ReadTimedOut
+from amends.kafka.options import consumer_options
+from amends.kafka.owned import HEAD, REQUEST_MS, SHORT_FETCH_WAIT_MS, TAIL, OwnedConsumer
+from amends.kafka.records import Record, TopicPartition
+from amends.kafka.settings import KafkaSettings
+
+
+class PartitionConsumer(OwnedConsumer):
+    """A consumer of partitions one names; it belongs to no group and commits nothing."""
+
+    def __init__(self, settings: KafkaSettings, *, fetch_wait_ms: int | None = None) -> None:
+        super().__init__(consumer_options(settings, group="amends-reader", fetch_wait_ms=fetch_wait_ms))
+
+    def add(self, starts: Mapping[TopicPartition, int], deadline_ms: int = REQUEST_MS) -> dict[TopicPartition, int]:
+        """Read these partitions too, from the offset given, HEAD or TAIL; return the offsets they begin at.
+
+        HEAD and TAIL are looked up first, so that the place is known and no record falls between. Raises ReadTimedOut.
+        """
+        consumer = self._mine()
+        found = {place: self._resolved(place, offset, deadline_ms) for place, offset in starts.items()}
+        consumer.incremental_assign([ClientPartition(*place, offset) for place, offset in found.items()])
+        return found
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these no longer; those not read are ignored."""
+        consumer = self._mine()
+        held = set(self.assignment())
+        consumer.incremental_unassign([ClientPartition(*p) for p in partitions if p in held])
+
+    def replace(self, starts: Mapping[TopicPartition, int], deadline_ms: int = REQUEST_MS) -> dict[TopicPartition, int]:
+        """Read these partitions and no others; return the offsets they begin at. Raises ReadTimedOut."""
+        consumer = self._mine()
+        found = {place: self._resolved(place, offset, deadline_ms) for place, offset in starts.items()}
+        consumer.assign([ClientPartition(*place, offset) for place, offset in found.items()])
+        return found
+
+    def _resolved(self, place: TopicPartition, offset: int, deadline_ms: int) -> int:
+        if offset == HEAD:
+            return self.watermarks(place, deadline_ms)[0]
+        return self.watermarks(place, deadline_ms)[1] if offset == TAIL else offset
+
+
+class PartitionReader(PartitionConsumer):
+    """Reads ranges: a changelog from its head to its end, a ledger from one offset to another.
+
+    Its fetches are short: the last thing before an end is often a transaction's mark, so the end shows only when a
+    fetch comes back empty.
+    """
+
+    def __init__(self, settings: KafkaSettings, *, fetch_wait_ms: int = SHORT_FETCH_WAIT_MS) -> None:
+        super().__init__(settings, fetch_wait_ms=fetch_wait_ms)
+
+    def ends(self, topic: str, partitions: Iterable[int], deadline_ms: int = REQUEST_MS) -> dict[TopicPartition, int]:
+        """Return the next offset to be written of each partition. Raises ReadTimedOut."""
+        observed = self.observe_ends([TopicPartition(topic, p) for p in partitions], deadline_ms)
+        return {place: end.offset for place, end in observed.items()}
+
+    def read(
+        self,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        *,
+        idle_max_ms: int = 30_000,
+    ) -> Iterator[list[Record]]:
+        """Yield, in batches, every record from `starts` up to, not including, `ends`; those of one partition in order.
+
+        Raises:
+            ReadTimedOut: nothing came for `idle_max_ms`.
+            RecordGone: the topic no longer holds an offset of `starts`.
+        """
+        open_ends = dict(ends)
+        begun = self.replace({place: starts[place] for place in open_ends})
+        for place, start in begun.items():
+            if start >= open_ends[place]:
+                self._done(open_ends, place)
+        try:
+            yield from self._until(open_ends, idle_max_ms)
+        finally:
+            self._mine().unassign()
+
+    def _until(self, open_ends: dict[TopicPartition, int], idle_max_ms: int) -> Iterator[list[Record]]:
+        give_up_at = time.monotonic() + idle_max_ms / 1000
+        while open_ends:
+            batch = self.poll_batch(100)
+            if batch.records or batch.ends:
+                give_up_at = time.monotonic() + idle_max_ms / 1000
+            elif time.monotonic() > give_up_at:
+                raise ReadTimedOut(f"nothing read of {sorted(open_ends)} for {idle_max_ms} ms")
+            wanted, reached = _within(batch.records, open_ends)
+            if wanted:
+                yield wanted
+            # An end that was reached without its last record: what stood there was no record, but a transaction's mark,
+            # or has been compacted away.
+            reached |= {place for place, offset in batch.ends.items() if offset >= open_ends.get(place, offset + 1)}
+            for place in reached:
+                self._done(open_ends, place)
+
+    def _done(self, open_ends: dict[TopicPartition, int], place: TopicPartition) -> None:
+        del open_ends[place]
+        self.remove([place])
+
+
+def _within(records: list[Record], open_ends: Mapping[TopicPartition, int]) -> tuple[list[Record], set[TopicPartition]]:
+    """Return the records before their partition's end, and the partitions whose end they reach."""
+    wanted: list[Record] = []
+    reached: set[TopicPartition] = set()
+    for record in records:
+        place = TopicPartition(record.topic, record.partition)
+        end = open_ends.get(place)
+        if end is None:
+            continue
+        if record.offset < end:
+            wanted.append(record)
+        if record.offset >= end - 1:
+            reached.add(place)
+    return wanted, reached
