@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from redis.asyncio import Redis
 
+from amends.compensators.redis_check import setting_of
 from amends.compensators.redis_registry import RedisRegistry, RegistryUnusable, connect
 from amends.compensators.registry import (
     NO_FENCE,
@@ -234,7 +235,7 @@ async def test_a_redis_that_evicts_is_refused_with_what_to_change(client: Redis)
 
 async def test_a_redis_that_keeps_nothing_is_a_warning(client: Redis) -> None:
     names = ("save", "appendonly")
-    before = {name: await RedisRegistry(client)._setting(name) or "" for name in names}
+    before = {name: await setting_of(client, name) or "" for name in names}
     await client.config_set("save", "")
     await client.config_set("appendonly", "no")
     try:

@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from amends.compensators.clock import lease_clock_ms
@@ -35,6 +36,9 @@ from amends.kafka.publisher import Publisher
 from amends.schemas.codec import encode
 from amends.schemas.envelope import headers_of
 from amends.schemas.facts import Fact
+
+_EVENTS = f"{uuid.uuid4().hex[:16]}-"
+_numbers = count()
 
 
 class Driver:
@@ -106,7 +110,7 @@ class Driver:
     async def _write(self, fact: Fact) -> Written | Unwritten:
         now_ms = int(time.time() * 1000)
         stamped = replace(fact, timestamp_ms=now_ms)
-        headers = headers_of(stamped, source=self._source, event_id=uuid.uuid4().hex, time_ms=now_ms)
+        headers = headers_of(stamped, source=self._source, event_id=f"{_EVENTS}{next(_numbers)}", time_ms=now_ms)
         try:
             ack = await self._publisher.publish(
                 self._ledger, key=self._key, value=encode(stamped), headers=headers, partition=self._partition

@@ -164,20 +164,21 @@ class Handlers:
         return invocation, asynchronous
 
     async def _in_loop(self, asked: Invocation) -> Answer:
-        """Run a coroutine function and cancel it at its lease; one that can't be cancelled ends the process."""
+        """Run a coroutine function and cancel it at its lease; one that can't be cancelled ends the process.
+
+        Whoever cancels, at its lease or because the worker stops: the answer is that nobody knows.
+        """
         with self._watchdog.watching(asked.end_by_ms, f"the {asked.role} of {asked.name}"):
-            task = asyncio.create_task(invoke_in_loop(self._tools, asked), name=f"amends-{asked.role}-{asked.name}")
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(invoke_in_loop(self._tools, asked))
+            timer = loop.call_later(max(0, asked.end_by_ms - lease_clock_ms()) / 1000, task.cancel)
             try:
-                await asyncio.wait({task}, timeout=max(0, asked.end_by_ms - lease_clock_ms()) / 1000)
-                if not task.done():
-                    task.cancel()
-                    await asyncio.wait({task})
-                if task.cancelled():
-                    return not_begun(asked.role, "its lease ended before it could begin")
-                return task.result()
+                return await task
             except asyncio.CancelledError:
-                task.cancel()
-                raise
+                # The handler's own end never comes out as this: the task was cancelled before its first line.
+                return not_begun(asked.role, "it was cancelled before it could begin")
+            finally:
+                timer.cancel()
 
 
 def _about_undo(command: UndoCommand, entry: UndoEntry, role: Role, name: str) -> Callable[[int, int], _Question]:

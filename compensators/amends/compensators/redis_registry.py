@@ -23,8 +23,9 @@ from typing import Any, cast
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, RedisError
 
+from amends.compensators.redis_check import RegistryUnusable, check_redis, text_of
 from amends.compensators.registry import (
     NO_FENCE,
     Busy,
@@ -38,6 +39,8 @@ from amends.compensators.registry import (
 )
 from amends.schemas.facts import UndoStatus
 
+__all__ = ["RedisRegistry", "RegistryUnusable", "connect"]
+
 log = logging.getLogger(__name__)
 
 TTL_MS = 8 * 86_400_000
@@ -45,10 +48,6 @@ TTL_MS = 8 * 86_400_000
 
 LEFT_ALONE_MS = 1_000
 _BATCH_MAX = 256
-
-
-class RegistryUnusable(RuntimeError):  # noqa: N818 - what Redis is
-    """Redis answers, but must not be used as it is set up. The message says what to change."""
 
 
 _CLAIM = """
@@ -240,55 +239,9 @@ class RedisRegistry:
         if self._sender is not None:
             await asyncio.gather(self._sender, return_exceptions=True)
 
-    # --- the start --------------------------------------------------------------------------------------------------
-
     async def check(self) -> list[str]:
-        """Return warnings about how Redis is set up.
-
-        Raises:
-            RegistryUnusable: it evicts keys, or refuses our credentials.
-        """
-        try:
-            policy = await self._setting("maxmemory-policy")
-            persistent = await self._persistent()
-        except AuthenticationError as error:
-            raise RegistryUnusable(
-                f"Redis refuses the registry's credentials: {error}. Change AMENDS_COMPENSATOR__REDIS_URL."
-            ) from error
-        except (RedisError, OSError, TimeoutError) as error:
-            return [f"the registry's Redis does not answer; going on without, the read back decides: {error}"]
-        if policy is not None and policy != "noeviction":
-            raise RegistryUnusable(
-                f"this Redis evicts keys (maxmemory-policy {policy}), so claims would vanish under load. Set "
-                "`maxmemory-policy noeviction`, or give the registry a Redis of its own "
-                "(AMENDS_COMPENSATOR__REDIS_URL)."
-            )
-        warnings: list[str] = []
-        if policy is None or persistent is None:
-            warnings.append(
-                "Redis does not let us read its settings (ACL: CONFIG GET): make sure that maxmemory-policy is "
-                "noeviction and that it persists"
-            )
-        elif not persistent:
-            warnings.append(
-                "this Redis keeps nothing over a restart (appendonly no, save empty): claims are forgotten then, "
-                "which costs repeated work but no repeated undo"
-            )
-        return warnings
-
-    async def _setting(self, name: str) -> str | None:
-        """Return a server setting, or None where we may not read it."""
-        try:
-            answer = await cast("Any", self._client).execute_command("CONFIG GET", name)
-        except (NoPermissionError, ResponseError):
-            return None
-        items = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=False)
-        found = {_text(key): _text(value) for key, value in items}
-        return found.get(name)
-
-    async def _persistent(self) -> bool | None:
-        append_only, save = await self._setting("appendonly"), await self._setting("save")
-        return None if append_only is None or save is None else append_only == "yes" or save != ""
+        """Return warnings about how Redis is set up. Raises RegistryUnusable where it must not be used so."""
+        return await check_redis(self._client)
 
 
 _SCRIPTS = (_CLAIM, _RENEW, _SETTLE)
@@ -296,12 +249,8 @@ _SCRIPTS = (_CLAIM, _RENEW, _SETTLE)
 _DIGESTS = {script: sha1(script.encode(), usedforsecurity=False).hexdigest() for script in _SCRIPTS}
 
 
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 def _claim_answer(answer: Sequence[Any]) -> ClaimAnswer:
-    match _text(answer[0]):
+    match text_of(answer[0]):
         case "go":
             return Go(int(answer[1]))
         case "busy":
@@ -309,7 +258,7 @@ def _claim_answer(answer: Sequence[Any]) -> ClaimAnswer:
         case "ended":
             return Ended()
         case _:
-            return Done(_closing(_text(answer[1])))
+            return Done(_closing(text_of(answer[1])))
 
 
 def _closing_text(closing: Closing | None) -> str:

@@ -11,99 +11,37 @@ import contextlib
 import logging
 import os
 import socket
-import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
+from amends.compensators.carrying import Parts, carry_out
 from amends.compensators.clock import lease_clock_ms
-from amends.compensators.dead_letter import dead_letter
-from amends.compensators.decide import decide
 from amends.compensators.dispatch import Dispatcher
-from amends.compensators.driver import Driver
 from amends.compensators.handlers import Handlers
-from amends.compensators.lane import Delivery, LaneEvents, LaneThread, UnreadableCommand
+from amends.compensators.lane import Delivery, LaneEvents, LaneThread
 from amends.compensators.metrics import Metrics
 from amends.compensators.processes import ProcessPool
-from amends.compensators.read_back import WorkflowReader
-from amends.compensators.redis_registry import RedisRegistry, connect
-from amends.compensators.registry import NoRegistry, Registry
 from amends.compensators.settings import CompensatorSettings
+from amends.compensators.starting import lanes_to_serve, loaded_tools, opened_registry, started_processes
 from amends.compensators.watchdog import LoopWatchdog
-from amends.kafka.errors import KafkaFault, SettingsWrong
+from amends.kafka.errors import KafkaFault
 from amends.kafka.follower import LedgerFollower
 from amends.kafka.health import Health, HealthServer
 from amends.kafka.publisher import Publisher
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import require_topics
-from amends.schemas.keys import record_key
-from amends.tools.handlers import Handler, Role
-from amends.tools.registry import HandlerRegistry
 
 log = logging.getLogger(__name__)
 
 STOP_MS = 10_000
-CLOSED = frozenset({"UNDONE", "NOTHING_TO_UNDO"})
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What carrying out a command needs."""
-
-    kafka: KafkaSettings
-    publisher: Publisher
-    follower: LedgerFollower
-    registry: Registry
-    handlers: Handlers
-    metrics: Metrics
-    instance: str
-
-
-async def carry_out(parts: Parts, delivery: Delivery) -> None:
-    """Carry out one delivery: on return it may be committed."""
-    record, command = delivery.record, delivery.command
-    if isinstance(command, UnreadableCommand):
-        parts.metrics.unreadable.labels(delivery.lane).inc()
-        await dead_letter(parts.kafka, parts.publisher, delivery.lane, record, command.reason)
-        return
-    key = record_key(command.workflow_id)
-    driver = Driver(
-        publisher=parts.publisher,
-        registry=parts.registry,
-        handlers=parts.handlers,
-        reader=WorkflowReader(parts.follower, record.partition, key),
-        ledger=parts.kafka.topics.ledger,
-        partition=record.partition,
-        key=key,
-        source=f"/amends/compensators/{parts.instance}",
-    )
-    report = await driver.play(decide(command, uuid.uuid4().hex, parts.instance))
-    for tool_name, end in report.ends:
-        parts.metrics.ends.labels(tool_name, end).inc()
-        # What closed is on the ledger and counted; the log says what did not.
-        log.log(logging.DEBUG if end in CLOSED else logging.INFO, "%s: %s: %s", command.workflow_id, tool_name, end)
 
 
 class Worker:
-    """One compensator process's work. `run` it in a loop of its own.
+    """One compensator process's work. `run` it once, in a loop of its own."""
 
-    Args:
-        tools: the handlers; None loads `settings.modules`.
-        registry: None connects to `settings.redis_url`.
-    """
-
-    def __init__(
-        self,
-        kafka: KafkaSettings,
-        settings: CompensatorSettings,
-        *,
-        tools: HandlerRegistry | None = None,
-        registry: Registry | None = None,
-    ) -> None:
+    def __init__(self, kafka: KafkaSettings, settings: CompensatorSettings) -> None:
         self._kafka = kafka
         self._settings = settings
-        self._tools = tools
-        self._given_registry = registry
         self._instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
         self.metrics = Metrics()
         self._lane_names: tuple[str, ...] = ()
@@ -131,13 +69,14 @@ class Worker:
             self.ready.set()
             await stop.wait()
             return
-        tools = self._loaded()
+        tools = loaded_tools(self._settings)
+        self._lane_names = lanes_to_serve(self._kafka, self._settings, tools)
         await asyncio.to_thread(require_topics, self._kafka)
         async with contextlib.AsyncExitStack() as stack:
-            registry = await stack.enter_async_context(self._registry())
+            registry = await stack.enter_async_context(opened_registry(self._settings, self.metrics.registry_away.inc))
             watchdog = LoopWatchdog()
             stack.callback(watchdog.stop)
-            self._pool = await stack.enter_async_context(self._processes(tools))
+            self._pool = await stack.enter_async_context(started_processes(self._settings, tools))
             publisher = stack.enter_context(Publisher(self._kafka, deadline_ms=self._settings.publish_deadline_ms))
             follower = stack.enter_context(LedgerFollower(self._kafka, self._kafka.topics.ledger))
             handlers = Handlers(tools, self._pool, watchdog)
@@ -145,64 +84,6 @@ class Worker:
             self._follower = follower
             stack.enter_context(self._health_server())
             await self._serve(parts, stop)
-
-    # --- the start --------------------------------------------------------------------------------------------------
-
-    def _loaded(self) -> HandlerRegistry:
-        tools = self._tools
-        if tools is None:
-            tools = HandlerRegistry()
-            tools.load(self._settings.modules)
-        self._lane_names = self._settings.lanes or tools.lanes
-        if not self._lane_names:
-            raise SettingsWrong("no lane to serve: name the modules that declare the tools to undo")
-        for lane in self._lane_names:
-            if lane not in self._kafka.lanes:
-                raise SettingsWrong(
-                    f"the lane {lane!r} does not exist: lanes are {', '.join(self._kafka.lanes)} (AMENDS_KAFKA__LANES)"
-                )
-            if lane not in tools.lanes:
-                raise SettingsWrong(
-                    f"no loaded tool is undone on the lane {lane!r} (modules: {', '.join(self._settings.modules)}; "
-                    f"their lanes: {', '.join(tools.lanes) or 'none'}): name the modules that declare its tools"
-                )
-        plain = [handler.location for handler in _handlers_of(tools) if not handler.asynchronous]
-        if plain and not self._settings.processes:
-            raise SettingsWrong(
-                f"the handler at {plain[0]} is a plain function and needs a process: set AMENDS_COMPENSATOR__PROCESSES"
-            )
-        return tools
-
-    @contextlib.asynccontextmanager
-    async def _registry(self) -> AsyncIterator[Registry]:
-        url = self._settings.redis_url
-        if self._given_registry is not None or url is None or not url.get_secret_value():
-            yield self._given_registry or NoRegistry()
-            return
-        client = connect(url.get_secret_value())
-        registry = RedisRegistry(client, prefix=self._settings.registry_prefix, on_away=self.metrics.registry_away.inc)
-        try:
-            for warning in await registry.check():
-                log.warning("%s", warning)
-            yield registry
-        finally:
-            await registry.close()
-            await client.aclose()
-
-    @contextlib.asynccontextmanager
-    async def _processes(self, tools: HandlerRegistry) -> AsyncIterator[ProcessPool | None]:
-        plain = [tool for tool in tools if not tool.asynchronous]
-        if not (self._settings.processes and self._settings.modules) or not (
-            plain or any(not handler.asynchronous for handler in _handlers_of(tools))
-        ):
-            yield None
-            return
-        pool = ProcessPool(self._settings.modules, self._settings.processes)
-        await pool.start()
-        try:
-            yield pool
-        finally:
-            await pool.close()
 
     # --- serving ----------------------------------------------------------------------------------------------------
 
@@ -364,9 +245,3 @@ class Worker:
         self.metrics.open.set(self._dispatcher.open if self._dispatcher is not None else 0)
         self.metrics.killed.set(self._pool.killed if self._pool is not None else 0)
         return self.metrics.text()
-
-
-def _handlers_of(tools: HandlerRegistry) -> list[Handler]:
-    roles = (Role.UNDO, Role.PROBE, Role.VERIFY)
-    found = [tools.find(role, tool.name) for tool in tools for role in roles]
-    return [handler for handler in found if handler is not None]

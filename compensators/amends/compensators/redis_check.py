@@ -1,0 +1,60 @@
+"""Whether a Redis may be the registry: it must not evict, and had better keep what it has over a restart."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+
+
+class RegistryUnusable(RuntimeError):  # noqa: N818 - what Redis is
+    """Redis answers, but must not be used as it is set up. The message says what to change."""
+
+
+async def check_redis(client: Redis) -> list[str]:
+    """Return warnings about how Redis is set up; out of reach is one of them.
+
+    Raises:
+        RegistryUnusable: it evicts keys, or refuses our credentials.
+    """
+    try:
+        policy = await setting_of(client, "maxmemory-policy")
+        append_only, save = await setting_of(client, "appendonly"), await setting_of(client, "save")
+    except AuthenticationError as error:
+        raise RegistryUnusable(
+            f"Redis refuses the registry's credentials: {error}. Change AMENDS_COMPENSATOR__REDIS_URL."
+        ) from error
+    except (RedisError, OSError, TimeoutError) as error:
+        return [f"the registry's Redis does not answer; going on without, the read back decides: {error}"]
+    if policy is not None and policy != "noeviction":
+        raise RegistryUnusable(
+            f"this Redis evicts keys (maxmemory-policy {policy}), so claims would vanish under load. Set "
+            "`maxmemory-policy noeviction`, or give the registry a Redis of its own (AMENDS_COMPENSATOR__REDIS_URL)."
+        )
+    if policy is None or append_only is None or save is None:
+        return [
+            "Redis does not let us read its settings (ACL: CONFIG GET): make sure that maxmemory-policy is "
+            "noeviction and that it persists"
+        ]
+    if append_only != "yes" and not save:
+        return [
+            "this Redis keeps nothing over a restart (appendonly no, save empty): claims are forgotten then, which "
+            "costs repeated work but no repeated undo"
+        ]
+    return []
+
+
+async def setting_of(client: Redis, name: str) -> str | None:
+    """Return a server setting, or None where we may not read it."""
+    try:
+        answer = await cast("Any", client).execute_command("CONFIG GET", name)
+    except (NoPermissionError, ResponseError):
+        return None
+    items = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=False)
+    found = {text_of(key): text_of(value) for key, value in items}
+    return found.get(name)
+
+
+def text_of(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,93 @@
+"""What a compensator checks and opens before it serves: handlers, lanes, the registry, processes.
+
+Whatever is wrong is an error here, in words that say what to change, and not at the first undo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from amends.compensators.processes import ProcessPool
+from amends.compensators.redis_registry import RedisRegistry, connect
+from amends.compensators.registry import NoRegistry, Registry
+from amends.compensators.settings import CompensatorSettings
+from amends.kafka.errors import SettingsWrong
+from amends.kafka.settings import KafkaSettings
+from amends.tools.handlers import Role
+from amends.tools.registry import HandlerRegistry
+
+log = logging.getLogger(__name__)
+
+
+def loaded_tools(settings: CompensatorSettings) -> HandlerRegistry:
+    """Import the modules. Raises ContractError, ImportError, and whatever a module raises."""
+    tools = HandlerRegistry()
+    tools.load(settings.modules)
+    return tools
+
+
+def lanes_to_serve(kafka: KafkaSettings, settings: CompensatorSettings, tools: HandlerRegistry) -> tuple[str, ...]:
+    """Return the lanes. Raises SettingsWrong where one does not exist or nothing is undone on it."""
+    lanes = settings.lanes or tools.lanes
+    modules = ", ".join(settings.modules) or "none"
+    if not lanes:
+        raise SettingsWrong(f"no loaded tool has an undo (modules: {modules}): name the modules that declare them")
+    for lane in lanes:
+        if lane not in kafka.lanes:
+            raise SettingsWrong(
+                f"the lane {lane!r} does not exist: lanes are {', '.join(kafka.lanes)} (AMENDS_KAFKA__LANES)"
+            )
+        if lane not in tools.lanes:
+            raise SettingsWrong(
+                f"no loaded tool is undone on the lane {lane!r} (modules: {modules}; their lanes: "
+                f"{', '.join(tools.lanes) or 'none'}): name the modules that declare its tools"
+            )
+    return lanes
+
+
+def plain_functions(tools: HandlerRegistry) -> list[str]:
+    """Return where the handlers, and the calls that may be sent again, stand that are no coroutines."""
+    roles = (Role.UNDO, Role.PROBE, Role.VERIFY)
+    handlers = [found for tool in tools for role in roles if (found := tools.find(role, tool.name)) is not None]
+    plain = [handler.location for handler in handlers if not handler.asynchronous]
+    return plain + [tool.location for tool in tools if tool.undo is not None and not tool.asynchronous]
+
+
+@contextlib.asynccontextmanager
+async def opened_registry(settings: CompensatorSettings, on_away: Callable[[], None]) -> AsyncIterator[Registry]:
+    """Open the registry. Raises RegistryUnusable; one that is out of reach is a warning."""
+    url = settings.redis_url.get_secret_value() if settings.redis_url is not None else ""
+    if not url:
+        yield NoRegistry()
+        return
+    client = connect(url)
+    registry = RedisRegistry(client, prefix=settings.registry_prefix, on_away=on_away)
+    try:
+        for warning in await registry.check():
+            log.warning("%s", warning)
+        yield registry
+    finally:
+        await registry.close()
+        await client.aclose()
+
+
+@contextlib.asynccontextmanager
+async def started_processes(settings: CompensatorSettings, tools: HandlerRegistry) -> AsyncIterator[ProcessPool | None]:
+    """Start the pool where a plain function needs it. Raises SettingsWrong, ModulesBroken."""
+    plain = plain_functions(tools)
+    if not plain:
+        yield None
+        return
+    if not settings.processes:
+        raise SettingsWrong(
+            f"{plain[0]} is a plain function and needs a process: set AMENDS_COMPENSATOR__PROCESSES to 1 or more, or "
+            "make it a coroutine"
+        )
+    pool = ProcessPool(settings.modules, settings.processes)
+    await pool.start()
+    try:
+        yield pool
+    finally:
+        await pool.close()
