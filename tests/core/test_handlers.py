@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import pytest_asyncio
 
@@ -28,7 +32,7 @@ from amends.compensators.effects import (
 )
 from amends.compensators.handlers import Handlers, PastStep, StepGone, StepOutOfReach
 from amends.compensators.processes import ModulesBroken, ProcessPool
-from amends.compensators.watchdog import LoopWatchdog
+from amends.compensators.watchdog import EXIT_CODE, LoopWatchdog
 from amends.schemas.commands import ProbeCommand, ResendCommand, UndoCommand, UndoEntry
 from amends.schemas.contract import Idempotency
 from amends.schemas.facts import Decision
@@ -39,6 +43,7 @@ from amends.tools.step import Step
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MODULE = "tests.core.odd_tools"
+ROOT = Path(__file__).resolve().parents[2]
 LEASE_MS = 20_000
 BOTH = pytest.mark.parametrize("tool", ["odd.plain", "odd.coroutine"])
 
@@ -349,3 +354,60 @@ async def test_a_step_that_is_gone_is_for_a_person_and_one_out_of_reach_is_for_l
 async def test_modules_that_do_not_load_are_an_error_at_start() -> None:
     with pytest.raises(ModulesBroken, match="no_such_module"):
         await ProcessPool(["no_such_module"], 2).start()
+
+
+_HANGING = f"""
+import asyncio, os, time
+from amends.compensators.clock import lease_clock_ms
+from amends.compensators.invocation import Invocation
+from amends.compensators.processes import ProcessPool
+from amends.tools.handlers import Role
+from amends.tools.runner import RunningStep
+
+async def main():
+    pool = ProcessPool(["{MODULE}"], 1)
+    await pool.start()
+    now_ms = lease_clock_ms()
+    running = RunningStep("w", "s", "1", "k", "odd.plain")
+    asked = Invocation(
+        Role.UNDO, "odd.plain", running, {{"how": "hang"}}, None, None, now_ms + 9_000, now_ms + 30_000
+    )
+    task = asyncio.create_task(pool.run(asked))
+    await asyncio.sleep(0.2)
+    print(*[child.pid for child in pool._children], flush=True)
+    await task
+
+asyncio.run(main())
+"""
+
+
+async def test_a_worker_that_is_killed_takes_its_processes_with_it() -> None:
+    command = [sys.executable, "-c", _HANGING]
+    worker = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)  # noqa: ASYNC220 - it is killed, by hand
+    try:
+        assert worker.stdout is not None
+        child = psutil.Process(int(await asyncio.to_thread(worker.stdout.readline)))
+        worker.kill()
+        await asyncio.to_thread(child.wait, 10)
+        assert not child.is_running()
+    finally:
+        worker.kill()
+        worker.wait()
+        assert worker.stdout is not None
+        worker.stdout.close()
+
+
+async def test_the_watchdog_ends_the_process_and_says_where_it_was_stuck() -> None:
+    program = """
+import time
+from amends.compensators.clock import lease_clock_ms
+from amends.compensators.watchdog import EXIT_CODE, LoopWatchdog
+with LoopWatchdog(grace_ms=50).watching(lease_clock_ms(), "the undo of odd"):
+    time.sleep(30)
+"""
+    ended = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, cwd=ROOT
+    )
+    assert ended.returncode == EXIT_CODE
+    assert "the undo of odd did not end" in ended.stderr
+    assert 'File "<string>", line 6' in ended.stderr

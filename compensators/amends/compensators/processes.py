@@ -84,6 +84,10 @@ class _Child:
             raise ModulesBroken(f"a process for handlers can't load {', '.join(modules)}: {said}")
         return child
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def ask(self, asked: Invocation) -> Answer:
         frame = pickle.dumps(asked)
         self._writer.write(LENGTH.pack(len(frame)) + frame)
