@@ -18,7 +18,7 @@ from amends.schemas.contract import Contract
 from amends.schemas.facts import Failure, StepEvent, StepStatus
 from amends.schemas.keys import digest
 from amends.schemas.payload import Bounded, encode_bounded
-from amends.tools.resolve import MISSING, Missing, Resolved, Unresolved, resolve
+from amends.tools.resolve import MISSING, Missing, Resolved, Unresolved, needs_outcome, resolve
 from amends.tools.returned import reported_error
 
 MESSAGE_CHARACTERS_MAX = 2_000
@@ -156,6 +156,8 @@ def _after(
 def undo_arguments_known_before(call: Call) -> bytes | None:
     """Return the undo's arguments if the input alone gives them: an intent whose call never answers can then still be
     undone. None if they need the outcome."""
+    if needs_outcome(call.contract):
+        return None
     try:
         found = call.resolved()
     except Exception:  # resolved again from the outcome; what then fails is an incident with its reason

@@ -32,6 +32,7 @@ from amends.tools.runner import BoundCall, RunningStep, fresh_key, running
 logger = logging.getLogger(__name__)
 
 _AWAITED = (*WAITS, Invoke)
+_FACTS = (WriteFact, QueueFact)
 
 
 class BareRunner:
@@ -157,9 +158,10 @@ class Send:
 
     def mark(self, effect: Effect) -> None:
         """Take note of the intent."""
-        fact = effect.fact if isinstance(effect, WriteFact | QueueFact) else None
-        if isinstance(fact, StepEvent) and fact.status is StepStatus.STARTED:
-            self.started = fact
+        if isinstance(effect, _FACTS) and isinstance(effect.fact, StepEvent):
+            fact = effect.fact
+            if fact.status is StepStatus.STARTED:
+                self.started = fact
 
     def left(self) -> None:
         """However the flow ended, its send is no longer under way: one that never got an outcome is unknown."""

@@ -38,6 +38,8 @@ from amends.schemas.facts import StepEvent, StepStatus, WorkflowEvent, WorkflowS
 
 WAITS: tuple[type[Effect], ...] = (AwaitStanding, AwaitEnd, AwaitOwed, WriteFact, Follow, ReadHistory)
 
+_LOOKS = (AwaitStanding, AwaitEnd, AwaitOwed)
+
 EARLY_ECHOES_MAX = 64
 
 _OVER = frozenset({Phase.SUCCEEDED, *refusals.TURNED})
@@ -110,9 +112,11 @@ class Scope:
         """Do `effect` in this thread."""
         if isinstance(effect, WriteFact):
             return self._written(effect.fact, self._ledger.write(self._noted(effect.fact)))
-        if isinstance(effect, AwaitStanding | AwaitEnd | AwaitOwed):
-            look, within_ms = self._looked_for(effect)
-            return self._found(effect, self.board.wait(look, within_ms))
+        if isinstance(effect, _LOOKS):
+            if (found := self._seen(effect)) is None:
+                look, within_ms = self._looked_for(effect)
+                found = self.board.wait(look, within_ms)
+            return self._found(effect, found)
         if isinstance(effect, Follow):
             self._unfollow = self._ledger.follow(self.terms.workflow_id, self.heard)
             return None
@@ -124,15 +128,23 @@ class Scope:
         """Do `effect`, one of `WAITS`, in this task."""
         if isinstance(effect, WriteFact):
             return self._written(effect.fact, await self._ledger.write_async(self._noted(effect.fact)))
-        if isinstance(effect, AwaitStanding | AwaitEnd | AwaitOwed):
-            look, within_ms = self._looked_for(effect)
-            return self._found(effect, await self.board.wait_async(look, within_ms))
+        if isinstance(effect, _LOOKS):
+            if (found := self._seen(effect)) is None:
+                look, within_ms = self._looked_for(effect)
+                found = await self.board.wait_async(look, within_ms)
+            return self._found(effect, found)
         if isinstance(effect, Follow):
             self._unfollow = await self._ledger.follow_async(self.terms.workflow_id, self.heard)
             return None
         assert isinstance(effect, ReadHistory), effect
         read = self._ledger.history
         return await asyncio.to_thread(read, self.terms.workflow_id, effect.from_offset, effect.to_offset)
+
+    def _seen(self, effect: AwaitStanding | AwaitEnd | AwaitOwed) -> Any:
+        """Return what is waited for if it is there already: on the way of every call."""
+        if isinstance(effect, AwaitStanding):
+            return self.standing
+        return True if isinstance(effect, AwaitOwed) and not self._outbox else None
 
     def _looked_for(self, effect: AwaitStanding | AwaitEnd | AwaitOwed) -> tuple[Callable[[], Any], int]:
         if isinstance(effect, AwaitStanding):
