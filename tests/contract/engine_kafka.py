@@ -18,8 +18,9 @@ from confluent_kafka.admin import AdminClient
 from tests.contract.engine_worlds import PARTITIONS, Fault
 from tests.contract.tally import Count, decode
 
-from amends.kafka.consumer import HEAD, PartitionReader
+from amends.kafka.owned import HEAD
 from amends.kafka.publisher import Publisher
+from amends.kafka.reader import PartitionReader
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import create_topics

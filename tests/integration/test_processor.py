@@ -19,8 +19,9 @@ from confluent_kafka.cimpl import NewTopic
 from tests.contract.engine_kafka import KafkaWorld, until
 from tests.contract.test_engine import KEYS, Ledger
 
-from amends.kafka.consumer import HEAD, PartitionReader
+from amends.kafka.owned import HEAD
 from amends.kafka.publisher import Publisher
+from amends.kafka.reader import PartitionReader
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import create_topics
 from amends.local.kafka_server import KafkaServer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amends.kafka.consumer import PartitionReader
 from amends.kafka.errors import ReadTimedOut, TopicsWrong
+from amends.kafka.reader import PartitionReader
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import require_topics
 from amends.processors.engine import EngineError, OtherEngineError

@@ -13,8 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from amends.kafka.consumer import HEAD, GroupConsumer, PartitionReader
+from amends.kafka.consumer import GroupConsumer
 from amends.kafka.errors import CheckpointAborted
+from amends.kafka.owned import HEAD
+from amends.kafka.reader import PartitionReader
 from amends.kafka.records import TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.transactions import Checkpointer

@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from amends.kafka.consumer import GroupConsumer
 from amends.kafka.errors import KafkaFault, ReadTimedOut
+from amends.kafka.reader import PartitionReader
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.processors.checkpoints import Keeper
@@ -131,23 +132,26 @@ class TransactionalEngine:
             on_revoked=self._revoked,
             on_lost=self._lost,
         )
-        try:
-            while not self._stopping.is_set():
-                self._turn(consumer)
-            self._revoked([keeper.place for keeper in self._keepers.values()])
-        finally:
-            self._drop(list(self._keepers))
-            consumer.close()
+        # Ends are asked for on a connection of their own: a broker answers a connection's requests one by one, so on
+        # the consumer's they would wait for its long poll, half a second where nothing arrives, and timers with them.
+        with PartitionReader(self._kafka) as asking:
+            try:
+                while not self._stopping.is_set():
+                    self._turn(consumer, asking)
+                self._revoked([keeper.place for keeper in self._keepers.values()])
+            finally:
+                self._drop(list(self._keepers))
+                consumer.close()
 
-    def _turn(self, consumer: GroupConsumer) -> None:
+    def _turn(self, consumer: GroupConsumer, asking: PartitionReader) -> None:
         batch = consumer.poll_batch(self._wait_ms(_now_ms()), self._settings.facts_max)
         self._confirm()
         self._fold(batch.records)
         now_ms = _now_ms()
-        self._look_at_timers(consumer, now_ms)
+        self._look_at_timers(asking, now_ms)
         self._checkpoint(consumer, now_ms)
         if now_ms >= self._lag_at_ms:
-            self._look_at_lag(consumer, now_ms)
+            self._look_at_lag(asking, now_ms)
         self._wait_for_confirmations()
         self._report()
 
@@ -175,14 +179,14 @@ class TransactionalEngine:
         for keeper in touched.values():
             self._emitter.send(keeper.tenure, keeper.tenure.emissions(now_ms, timers=False))
 
-    def _look_at_timers(self, consumer: GroupConsumer, now_ms: int) -> None:
+    def _look_at_timers(self, asking: PartitionReader, now_ms: int) -> None:
         due = [k for k in self._keepers.values() if k.look_again_at_ms <= now_ms and k.tenure.due(now_ms)]
         if not due:
             return
         # Time that no fact has brought is the broker's to tell: only if the partition ends where we are, at a moment
         # after we asked, is everything folded that was appended before.
         try:
-            ends = consumer.observe_ends([keeper.place for keeper in due], REQUEST_MS)
+            ends = asking.observe_ends([keeper.place for keeper in due], REQUEST_MS)
         except ReadTimedOut as late:
             logger.warning("timers wait: %s", late)
             ends = {}
@@ -295,10 +299,10 @@ class TransactionalEngine:
         self._report(taking=self._progress.taking)
         return not self._stopping.is_set()
 
-    def _look_at_lag(self, consumer: GroupConsumer, now_ms: int) -> None:
+    def _look_at_lag(self, asking: PartitionReader, now_ms: int) -> None:
         self._lag_at_ms = now_ms + LAG_EVERY_MS
         try:
-            ends = consumer.observe_ends([keeper.place for keeper in self._keepers.values()], REQUEST_MS)
+            ends = asking.observe_ends([keeper.place for keeper in self._keepers.values()], REQUEST_MS)
         except ReadTimedOut:
             self._seen.lag = None
             return
