@@ -18,6 +18,7 @@ from amends.console.read_model import (
     WorkflowFilter,
     by_prefix,
     dead_letter_row,
+    with_open_incidents,
 )
 from amends.schemas.codec import Record, encode
 from amends.schemas.commands import DeadLetter, Incident, IncidentState, Phase, WorkflowEcho
@@ -95,6 +96,14 @@ def test_workflows_are_filtered(wanted: WorkflowFilter, expected: set[str]) -> N
         echo("c", 1, Phase.SUCCEEDED, started_at_ms=90),
     ]
     assert {row.workflow_id for row in rows if wanted.wants(row)} == expected
+
+
+def test_incidents_of_a_workflow_are_counted_as_they_stand_now() -> None:
+    opened = dataclasses.replace(least(Incident), workflow_id="a", workflow_offset=0, state=IncidentState.OPEN)
+    of_an_older_instance = dataclasses.replace(opened, workflow_offset=7)
+    closed = dataclasses.replace(opened, state=IncidentState.CLOSED)
+    rows = with_open_incidents([echo("a", 1), echo("b", 1, incidents_open=3)], [opened, closed, of_an_older_instance])
+    assert [row.incidents_open for row in rows] == [1, 0]
 
 
 def test_closed_incidents_are_shown_only_when_asked_for() -> None:

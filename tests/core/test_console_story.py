@@ -101,7 +101,7 @@ def test_an_attempt_that_timed_out_is_unknown() -> None:
 def test_a_condemned_step_stands_as_open_until_its_undo_closes() -> None:
     facts: list[Fact | None] = [STARTED, step(StepStatus.SUCCEEDED), workflow(WorkflowStatus.FAILED)]
     turned = echo(Phase.TURNED, 1)
-    assert "to be undone" in story(*facts, said=turned).open[0]
+    assert "is still there" in story(*facts, said=turned).open[0]
     facts.append(undo(UndoStatus.STARTED))
     assert "its undo has not ended" in story(*facts, said=turned).open[0]
     facts.append(undo(UndoStatus.FAILED, error=Failure("Busy", "try later")))
@@ -130,6 +130,12 @@ def test_open_incidents_of_this_workflow_are_what_is_to_be_done() -> None:
     told = story(STARTED, said=echo(Phase.TURNED, 1), incidents=incidents)
     assert len(told.to_do) == 1
     assert "amends incidents show 11111111" in told.to_do[0]
+
+
+def test_what_waits_for_a_person_says_for_which_incident() -> None:
+    asked = Incident("7" * 32, "dead", IncidentState.OPEN, 1, "", "", "order-1", 0, step_id="charge-step")
+    told = story(STARTED, step(StepStatus.SUCCEEDED), said=echo(Phase.TURNED, 1), incidents=(asked,))
+    assert told.open[0].endswith("is still there; incident 77777777")
 
 
 def test_an_older_instance_of_the_same_id_is_left_out() -> None:

@@ -6,8 +6,9 @@ older word later. A value nobody can read is a row of its own kind and never hid
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 from amends.schemas.codec import UnreadableRecord, decode, decode_as
@@ -109,6 +110,12 @@ class WorkflowFilter:
             and not (self.with_incidents and not row.incidents_open)
             and (self.started_since_ms is None or row.started_at_ms >= self.started_since_ms)
         )
+
+
+def with_open_incidents(rows: Iterable[WorkflowEcho], incidents: Iterable[Incident]) -> list[WorkflowEcho]:
+    """Return the rows with the incidents that are open now: the echo speaks when the phase changes, and counts then."""
+    counts = Counter((i.workflow_id, i.workflow_offset) for i in incidents if i.state is IncidentState.OPEN)
+    return [replace(row, incidents_open=counts[(row.workflow_id, row.workflow_offset)]) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def tell(workflow_id: str, echo: WorkflowEcho | None, placed: Sequence[Placed], 
         echo,
         moments,
         tuple(steps),
-        tuple(_open(echo, steps)),
+        tuple(_open(echo, steps, to_decide)),
         tuple(_to_do(echo, steps, to_decide)),
         len(mine) - len(shown),
     )
@@ -124,20 +124,28 @@ def _without_repeats(moments: Iterable[Moment]) -> tuple[Moment, ...]:
 # --- what is open, what to do ----------------------------------------------------------------------------------------
 
 
-def _open(echo: WorkflowEcho | None, steps: Sequence[StepRow]) -> list[str]:
+def _open(echo: WorkflowEcho | None, steps: Sequence[StepRow], incidents: Sequence[Incident]) -> list[str]:
     epoch = echo.epoch if echo is not None else 0
+    asked = {incident.step_id: incident.incident_id[:8] for incident in incidents}
     said = []
     for step in steps:
-        name = f"{step.tool} ({step.step_id[:8]})"
-        if step.status in ("open", "unknown"):
-            said.append(
-                f"{name}: {'the call has not ended' if step.status == 'open' else 'nobody knows if it happened'}"
-            )
-        if step.undo_open:
-            said.append(f"{name}: its undo has not ended")
-        elif _is_condemned(step, epoch) and step.status == "present" and not step.undo_closed:
-            said.append(f"{name}: is still there, to be undone" + (f" ({step.undo})" if step.undo else ""))
+        words = _open_words(step, _is_condemned(step, epoch))
+        if words:
+            waits = f"; incident {asked[step.step_id]}" if step.step_id in asked else ""
+            said.append(f"{step.tool} ({step.step_id[:8]}): {words}{waits}")
     return said
+
+
+def _open_words(step: StepRow, condemned: bool) -> str:
+    if step.undo_open:
+        return "its undo has not ended"
+    if step.status == "open":
+        return "the call has not ended"
+    if step.status == "unknown":
+        return "nobody knows if it happened"
+    if condemned and step.status == "present" and not step.undo_closed:
+        return "is still there" + (f" ({step.undo})" if step.undo else "")
+    return ""
 
 
 def _is_condemned(step: StepRow, epoch: int) -> bool:
@@ -154,4 +162,4 @@ def _to_do(echo: WorkflowEcho | None, steps: Sequence[StepRow], incidents: Seque
         return ["nothing was decided yet: is a processor running? (amends topics check)"]
     if echo.phase in CLOSED_PHASES:
         return []
-    return ["nothing: wait" if _open(echo, steps) or not steps else "nothing"]
+    return ["nothing: wait"] if _open(echo, steps, ()) or not steps else ["nothing"]

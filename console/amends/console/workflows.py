@@ -8,8 +8,8 @@ import typer
 
 from amends.console.exits import NEEDS_ATTENTION, NOT_FOUND, Stop
 from amends.console.options import AsJson, Check, Kafka, Limit, Since, since_ms
-from amends.console.output import moment, show_fields, show_json, show_table, show_title
-from amends.console.read_model import Latest, WorkflowFilter
+from amends.console.output import moment, show_fields, show_json, show_table, show_text, show_title
+from amends.console.read_model import Latest, WorkflowFilter, with_open_incidents
 from amends.console.reading import kafka_settings, read_partition, read_topics
 from amends.console.steps import Placed
 from amends.console.story import Story, tell
@@ -41,10 +41,13 @@ def list_workflows(
     """List workflows, newest first, as the fold last said."""
     wanted = WorkflowFilter(frozenset(phase or ()), agent, open_only, with_incidents, since_ms(since))
     settings = kafka_settings(kafka)
-    table = Latest(WorkflowEcho)
+    table, incidents = Latest(WorkflowEcho), Latest(Incident)
     for record in read_topics(settings, [settings.topics.workflows]):
         table.fold(record)
-    found = sorted(filter(wanted.wants, table.rows()), key=lambda row: row.started_at_ms, reverse=True)
+    for record in read_topics(settings, [settings.topics.incidents]):
+        incidents.fold(record)
+    rows = with_open_incidents(table.rows(), incidents.rows())
+    found = sorted(filter(wanted.wants, rows), key=lambda row: row.started_at_ms, reverse=True)
     if as_json:
         show_json(found[:limit])
     else:
@@ -128,9 +131,13 @@ def _show_story(story: Story) -> None:
     fields: list[tuple[str, object]] = [("workflow", story.workflow_id), ("starts at offset", story.workflow_offset)]
     if echo is not None:
         fields += [("phase", echo.phase.value), ("epoch", echo.epoch), ("agent", echo.agent_id)]
-        fields += [("started (UTC)", moment(echo.started_at_ms)), ("folded to", echo.folded_to), ("story", echo.story)]
+        fields += [
+            ("started (UTC)", moment(echo.started_at_ms)),
+            ("folded to", echo.folded_to),
+            ("story", echo.story.split("\n")[0]),
+        ]
     show_fields(fields)
-    show_title("Time line" + (f" (and {story.heartbeats} heartbeats)" if story.heartbeats else ""))
+    show_title("Time line" + (f", heartbeats left out: {story.heartbeats}" if story.heartbeats else ""))
     rows = [
         (m.offset, moment(m.at_ms), m.who, m.what + (f" ({m.times} times)" if m.times > 1 else ""))
         for m in story.moments
@@ -157,4 +164,4 @@ def _show_story(story: Story) -> None:
     for title, lines in (("Open", story.open), ("To do", story.to_do)):
         if lines:
             show_title(title)
-            show_table([""], [(line,) for line in lines], none="")
+            show_text("\n".join(f"- {line}" for line in lines))
