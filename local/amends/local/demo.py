@@ -10,7 +10,7 @@ import typer
 from amends.local.errors import ServerUnavailable
 from amends.local.servers import Servers, servers
 from amends.local.story.director import Ending, play
-from amends.local.story.scenes import SCENES, Scene
+from amends.local.story.scenes import SCENES, Scene, killing_scene
 from amends.local.story.timeline import Timeline
 from amends.local.story.world import Thing
 
@@ -23,6 +23,10 @@ NAMES = ", ".join(SCENES)
 @app.callback(invoke_without_command=True)
 def demo(
     scene: Annotated[str, typer.Option(help=f"One of: {NAMES}.")] = "killed",
+    seed: Annotated[
+        int | None,
+        typer.Option(help="In place of a scene: let chance, begun from this number, say who is killed where."),
+    ] = None,
     kafka: Annotated[
         str | None, typer.Option(help="HOST:PORT of a Kafka to use, in place of one started here.")
     ] = None,
@@ -37,7 +41,8 @@ def demo(
     if scene not in SCENES:
         raise typer.BadParameter(f"there is no scene {scene!r}; there are {NAMES}", param_hint="--scene")
     try:
-        problems = run(SCENES[scene], kafka=kafka, redis=redis, embedded=embedded)
+        chosen = SCENES[scene] if seed is None else killing_scene(seed)
+        problems = run(chosen, kafka=kafka, redis=redis, embedded=embedded)
     except ServerUnavailable as missing:
         typer.echo(str(missing), err=True)
         raise typer.Exit(2) from missing
