@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from tests.core.ledger import LEASE_MS, Ledger, contract_of
 
@@ -142,6 +144,23 @@ def test_without_probe_a_keyed_call_is_sent_again_and_then_undone() -> None:
     )
     ledger.wait(2_000)
     assert ledger.commanded() == [[("label", 0, 0)]]
+
+
+def test_a_re_send_that_was_given_up_before_the_call_spends_nothing_of_the_ladder() -> None:
+    keyed = contract_of("label", call=Idempotency.KEY)
+    ledger = Ledger()
+    ledger.start()
+    ledger.started("label", keyed)
+    ledger.ended("label", StepStatus.UNKNOWN)
+    ledger.said(WorkflowStatus.FAILED)
+    ledger.wait(2_000)
+    for number in range(6):
+        resend = StepEvent("w", "label", f"c{number}", 0, StepStatus.STARTED, "label", writer=Party.COMPENSATOR)
+        ledger.append(resend)
+        ledger.append(dataclasses.replace(resend, status=StepStatus.NOT_EXECUTED))
+        ledger.wait(100)
+        assert len(ledger.resends()) == number + 2
+    assert ledger.incidents() == {}
 
 
 def test_what_nobody_can_find_out_is_an_incident_and_does_not_block_what_came_before() -> None:

@@ -173,6 +173,8 @@ def _ended(step: Step, index: int | None, attempt: Attempt | None, fact: StepEve
     else:
         ended = replace(attempt, state=after)
     step = _put(step, index, ended)
+    if fact.writer is Party.COMPENSATOR and attempt is not None and ended.state is AttemptState.NOT_EXECUTED:
+        step = replace(step, resends=max(0, step.resends - 1))  # like RELEASED: nothing was done, nothing is spent
     if contradiction:
         reason = f"attempt {fact.attempt} ended twice: {attempt.state if attempt else ''} and {fact.status.value}"
         step = with_trouble(step, "contradiction", reason, offset, at_ms)

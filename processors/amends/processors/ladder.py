@@ -15,6 +15,9 @@ from amends.processors.state import NOWHERE, Standing, Step, is_key_remembered, 
 from amends.schemas.contract import Contract, Effect, Idempotency
 
 RESENDS_MAX = 3
+"""Re-sends that were made and brought no answer; after them the next rung."""
+ATTEMPTS_MAX = 24
+"""Attempts of a step, those that were given up before the call included: so that no ladder is endless."""
 NO_RESEND = "no_resend"
 """Attribute of a contract whose call can't be made again from its intent: a secret argument, a method's object."""
 
@@ -64,7 +67,7 @@ def last_end_offset(step: Step) -> int:
 def _can_resend(step: Step, contract: Contract, now_ms: int) -> bool:
     if contract.effect is Effect.IRREVERSIBLE or contract.undo is None or step.resends >= RESENDS_MAX:
         return False
-    if NO_RESEND in contract.attributes:
+    if NO_RESEND in contract.attributes or len(step.attempts) >= ATTEMPTS_MAX:
         return False
     call = contract.call
     return call.idempotency is Idempotency.NATURAL or is_key_remembered(
