@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from amends.schemas.topics import TopicSpecification
 logger = logging.getLogger(__name__)
 
 REQUEST_S = 15
+LOOK_AGAIN_S = 0.02
 
 AT_LEAST = frozenset({"retention.ms", "max.message.bytes", "min.compaction.lag.ms", "min.insync.replicas"})
 """Settings of which more is also right (and -1 is for ever)."""
@@ -56,7 +58,24 @@ def create_topics(settings: KafkaSettings) -> list[str]:
                 refused.append(f"topic {name} could not be created: {error.args[0].str()}")
     if refused:
         raise TopicsWrong(refused)
+    _wait_for_leaders(admin, [topic.topic for topic in new])
     return created
+
+
+def _wait_for_leaders(admin: AdminClient, names: list[str]) -> None:
+    """Wait until the broker itself knows new topics and their leaders: its controller answers before it tells it."""
+    end = time.monotonic() + REQUEST_S
+    while names:
+        found = _metadata(admin)
+        names = [name for name in names if name not in found or not _has_leaders(found[name])]
+        if names and time.monotonic() >= end:
+            raise ReadTimedOut(f"topics were created, and {REQUEST_S} s later have no leaders: {', '.join(names)}")
+        if names:
+            time.sleep(LOOK_AGAIN_S)
+
+
+def _has_leaders(topic: TopicMetadata) -> bool:
+    return all(partition.error is None and partition.leader >= 0 for partition in topic.partitions.values())
 
 
 def check_topics(settings: KafkaSettings, *, embedded: bool | None = None) -> list[str]:

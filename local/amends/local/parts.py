@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,11 @@ from pathlib import Path
 import psutil
 
 from amends.kafka.settings import KafkaSettings
-from amends.kafka.topics import check_topics, create_topics, require_topics
+from amends.kafka.topics import create_topics, require_topics
 from amends.local.children import Child
 
 AMENDS = (sys.executable, "-c", "from amends.console.main import main; main()")
 PREFIX = "AMENDS_"
-TOPICS_DEADLINE_S = 20
 
 
 def environment(settings: KafkaSettings, redis_url: str) -> dict[str, str]:
@@ -37,15 +35,8 @@ def environment(settings: KafkaSettings, redis_url: str) -> dict[str, str]:
 
 
 def make_topics(settings: KafkaSettings) -> None:
-    """Create the topics and wait until the broker itself knows them: its controller answers earlier than it tells it.
-
-    Raises:
-        TopicsWrong: they are not as the protocol wants them.
-    """
+    """Create the topics that are missing. Raises TopicsWrong if they are not as the protocol wants them."""
     create_topics(settings)
-    end = time.monotonic() + TOPICS_DEADLINE_S
-    while check_topics(settings) and time.monotonic() < end:
-        time.sleep(0.05)
     require_topics(settings)
 
 
