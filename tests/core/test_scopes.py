@@ -460,7 +460,7 @@ def test_a_silent_agent_is_alive_and_one_that_left_is_not(ledger: MemoryLedger) 
 
 
 def test_an_agent_inside_a_long_call_is_alive(ledger: MemoryLedger) -> None:
-    with workflow("w", lease="150ms") as wf:
+    with workflow("w", lease="900ms") as wf:
         thread = threading.Thread(target=wf.bind(slow))
         thread.start()
         wait_for(lambda: ledger.statuses("w").count("workflow HEARTBEAT") >= 2)
@@ -512,7 +512,7 @@ with memory_runtime() as memory:
                 os._exit(1)
             except Rejected:
                 pass
-            with workflow("of the child", lease="60ms") as own:
+            with workflow("of the child", lease="900ms") as own:
                 charge("cus_1", 3)
                 while "workflow HEARTBEAT" not in memory.ledger.statuses("of the child"):
                     pass
