@@ -62,6 +62,21 @@ def test_a_silent_agent_turns_its_workflow_within_two_leases_and_a_quarter() -> 
     assert "silent" in ledger.workflow.header.turned_reason
 
 
+def test_who_is_refused_an_id_does_not_keep_its_dead_owner_alive() -> None:
+    ledger = Ledger()
+    order(ledger)
+    for _ in range(12):
+        ledger.wait(LEASE_MS // 3)
+        ledger.start(on_existing="refuse")
+    assert ledger.phase == "TURNED"
+    ledger = Ledger()
+    order(ledger)
+    for _ in range(12):
+        ledger.wait(LEASE_MS // 3)
+        ledger.start(on_existing="resume")
+    assert ledger.phase == "RUNNING"
+
+
 def test_an_agent_that_sends_heartbeats_is_never_failed() -> None:
     ledger = Ledger()
     order(ledger)

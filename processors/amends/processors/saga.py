@@ -139,7 +139,8 @@ def _fold_start(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int
     header = workflow.header
     if header.phase is not Phase.NONE:  # a resume, or a refusal to be: the echo answers it
         workflow.put_header(replace(workflow.header, asked_offset=offset))
-        _renew(workflow, fact.writer, header.epoch, offset, at_ms)
+        if fact.attributes.get("on_existing") == "resume":  # one that is refused the id is not the owner
+            _renew(workflow, fact.writer, header.epoch, offset, at_ms)
         return
     workflow.put_header(
         replace(
