@@ -36,14 +36,23 @@ def run(command: list[str], folder: Path, *, status: int | None = 0) -> str:
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the tree's files as a fresh clone has them, built: sdist from the tree, wheel from the sdist."""
     clone = tmp_path_factory.mktemp("clone")
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
-    for name in filter(None, listed.split("\0")):
+    for name in _files():
         if (ROOT / name).is_file():
             (clone / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, clone / name)
     out = tmp_path_factory.mktemp("dist")
     run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(clone)], clone)
     return out
+
+
+def _files() -> list[str]:
+    """Return what is under version control; in an unpacked sdist, which knows of none, what it brought."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode == 0:
+        return [name for name in listed.stdout.split("\0") if name]
+    hidden = {".venv", ".amends", "dist", "build", "__pycache__"}
+    found = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file())
+    return [str(path) for path in found if not hidden & set(path.parts)]
 
 
 def environment(folder: Path, wheel: Path, extras: str) -> Path:
