@@ -9,7 +9,17 @@ from tests.core.ledger import LEASE_MS, Ledger, contract_of
 
 from amends.schemas.commands import DeadLetter, UndoCommand
 from amends.schemas.contract import Effect, Idempotency
-from amends.schemas.facts import Decision, Party, StepEvent, StepStatus, UndoStatus, WorkflowStatus
+from amends.schemas.facts import (
+    Decision,
+    Failure,
+    Party,
+    StepEvent,
+    StepStatus,
+    UndoEvent,
+    UndoStatus,
+    WorkflowEvent,
+    WorkflowStatus,
+)
 
 PAY, STOCK, LABEL = contract_of("pay"), contract_of("stock"), contract_of("label", probe=True)
 
@@ -428,6 +438,19 @@ def test_an_undo_whose_arguments_were_never_seen_is_an_incident_and_never_guesse
     ledger.said(WorkflowStatus.FAILED)
     assert ledger.incidents() == {"arguments_missing": "OPEN"}
     assert ledger.commanded() == []
+
+
+def test_what_is_sent_stays_under_the_size_of_a_record_whatever_others_wrote() -> None:
+    ledger = Ledger()
+    ledger.start()
+    for number in range(60):
+        ledger.did(f"pay-{number}", contract_of("p" * 10_000), undo_arguments=b'{"a": "' + b"x" * 4_000 + b'"}')
+    error = Failure("E", "y" * 500_000)
+    ledger.append(WorkflowEvent("w", 0, WorkflowStatus.FAILED, error=error))
+    ledger.undo("pay-59", UndoStatus.STARTED)
+    ledger.append(UndoEvent("w", "pay-59", 0, 0, UndoStatus.FAILED, "o", retryable=False, error=error))
+    assert ledger.incidents() == {"undo_failed": "OPEN"}
+    assert max(len(emission.value or b"") for emission in ledger.raw) < 900_000
 
 
 def test_a_lane_that_does_not_exist_is_an_incident_and_other_workflows_go_on() -> None:

@@ -21,6 +21,7 @@ from amends.processors.state import (
     Step,
     Trouble,
     UndoState,
+    in_words,
     open_trouble,
     replace,
 )
@@ -138,9 +139,9 @@ def _with_description(step: Step, fact: StepEvent, offset: int, at_ms: int) -> S
             first_offset=offset,
             first_at_ms=at_ms,
             epoch=fact.epoch,
-            tool_name=fact.tool_name,
-            tool_version=fact.tool_version,
-            call_id=fact.call_id,
+            tool_name=in_words(fact.tool_name),
+            tool_version=in_words(fact.tool_version),
+            call_id=in_words(fact.call_id),
             effect=fact.side_effect_classification,
         )
     if fact.status is StepStatus.SUCCEEDED and (fact.output_payload is not None or fact.undo_arguments is not None):
@@ -165,15 +166,16 @@ def _ended(step: Step, index: int | None, attempt: Attempt | None, fact: StepEve
         ended = Attempt(fact.attempt, after, fact.epoch, ended_offset=offset, ended_at_ms=at_ms)
     elif attempt.state is AttemptState.OPEN:
         ended = replace(attempt, state=after, ended_offset=offset, ended_at_ms=at_ms)
-    elif attempt.state is AttemptState.UNKNOWN and after is AttemptState.UNKNOWN:
-        return step
+    elif attempt.state is after:  # a repeat changes nothing; neither does an end that contradicts what counts
+        ended = attempt
     elif after is AttemptState.SUCCEEDED and step.undo is not None and step.undo.state is UndoState.NOTHING:
         # The undo found nothing, and then the effect came to light: the close does not speak for it.
         ended = replace(attempt, state=after, ended_offset=offset, ended_at_ms=at_ms)
     else:
         ended = replace(attempt, state=after)
     step = _put(step, index, ended)
-    if fact.writer is Party.COMPENSATOR and attempt is not None and ended.state is AttemptState.NOT_EXECUTED:
+    given_up = ended.state is AttemptState.NOT_EXECUTED and ended is not attempt
+    if fact.writer is Party.COMPENSATOR and attempt is not None and given_up:
         step = replace(step, resends=max(0, step.resends - 1))  # like RELEASED: nothing was done, nothing is spent
     if contradiction:
         reason = f"attempt {fact.attempt} ended twice: {attempt.state if attempt else ''} and {fact.status.value}"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from amends.processors.state import Header
+from amends.processors.state import Header, in_words
 from amends.processors.timers import Silences
 from amends.schemas.commands import Phase
 from amends.schemas.facts import Party, Timeout, TimeoutKind, WorkflowEvent, WorkflowStatus
@@ -55,7 +55,7 @@ def signal_of(header: Header, fact: WorkflowEvent) -> tuple[Signal, str] | None:
     asked = fact.writer in (Party.PERSON, Party.PARENT)
     if fact.status is WorkflowStatus.ROLLBACK_REQUESTED and asked:
         who = fact.by or fact.writer.value
-        return Signal.REQUEST, f"undoing was asked for by {who}" + (f": {fact.reason}" if fact.reason else "")
+        return Signal.REQUEST, in_words(f"undoing was asked for by {who}" + (f": {fact.reason}" if fact.reason else ""))
     if fact.epoch != header.epoch:
         return None
     match fact.status:
@@ -63,9 +63,9 @@ def signal_of(header: Header, fact: WorkflowEvent) -> tuple[Signal, str] | None:
             return Signal.CLAIM, "the agent says that it has finished"
         case WorkflowStatus.FAILED:
             error = f": {fact.error.type}: {fact.error.message}" if fact.error is not None else ""
-            return Signal.FAILURE, f"the agent failed{error}" + (f" ({fact.reason})" if fact.reason else "")
+            return Signal.FAILURE, in_words(f"the agent failed{error}" + (f" ({fact.reason})" if fact.reason else ""))
         case WorkflowStatus.ROLLBACK_REQUESTED:
-            return Signal.FAILURE, "the agent asked for undoing" + (f": {fact.reason}" if fact.reason else "")
+            return Signal.FAILURE, in_words("the agent asked for undoing" + (f": {fact.reason}" if fact.reason else ""))
         case _:
             return None
 

@@ -26,8 +26,7 @@ from amends.schemas.envelope import headers_of
 from amends.schemas.facts import Timeout
 from amends.schemas.keys import incident_id, undo_key
 
-
-_Echoed = tuple[Phase, int, int, int]
+_Echoed = tuple[Phase, int, int, int, int]
 
 
 @dataclass(slots=True)
@@ -333,7 +332,8 @@ def dead_record(terms: Terms, partition: int, record: LedgerRecord, reason: str)
 
 def _echoed(workflow: Workflow) -> _Echoed:
     header = workflow.header
-    return (header.phase, header.epoch, header.asked_offset, header.started_offset)
+    incidents_open = len(workflow.open_troubles())
+    return (header.phase, header.epoch, header.asked_offset, header.started_offset, incidents_open)
 
 
 def _troubles(workflow: Workflow) -> list[tuple[Step | None, Trouble]]:

@@ -29,6 +29,7 @@ from amends.schemas.keys import digest
 
 _FACTS = (StepEvent, WorkflowEvent, UndoEvent, Resolution, Timeout, Carry)
 ORIGINAL_OFFSET_HEADER = "amends-original-offset"
+ARGUMENTS_BYTES_MAX = 16_384
 HOT_MAX = 20_000
 """Closed workflows kept decoded, at most; the others are bytes."""
 
@@ -358,7 +359,10 @@ def _is_workflow_key(key: bytes) -> bool:
 
 
 def _check_arguments(data: bytes) -> None:
-    """Refuse what could not be kept as text; a compensator reads it as JSON and says what is wrong with it."""
+    """Refuse what could not be kept as text; a compensator reads it as JSON and says what is wrong with it. The limit
+    keeps a run of many undos under the size of a record; writers keep to a quarter of it."""
+    if len(data) > ARGUMENTS_BYTES_MAX:
+        raise UnreadableRecord(f"undo arguments of {len(data)} bytes, more than {ARGUMENTS_BYTES_MAX}")
     try:
         text = data.decode()
     except ValueError as error:

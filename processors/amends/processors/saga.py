@@ -25,6 +25,7 @@ from amends.processors.state import (
     Step,
     UndoState,
     has_open_attempt,
+    in_words,
     owed,
     replace,
     settles_at_ms,
@@ -149,8 +150,8 @@ def _fold_start(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int
             started_offset=offset,
             started_at_ms=at_ms,
             phase=Phase.RUNNING,
-            agent_id=fact.agent_id,
-            instance=fact.instance,
+            agent_id=in_words(fact.agent_id),
+            instance=in_words(fact.instance),
             lease_ms=fact.lease_ms or DEFAULT_WORKFLOW_LEASE_MS,
             deadline_ms=fact.deadline_ms,
             armed_offset=offset,
@@ -237,13 +238,13 @@ def _fold_step(workflow: Workflow, fact: StepEvent, contract: str, offset: int, 
     if step is None:
         if fact.status is StepStatus.HEARTBEAT:
             return
-        step = Step(len(workflow.steps), fact.step_id, fact.tool_name, fact.epoch, offset, at_ms)
+        step = Step(len(workflow.steps), fact.step_id, in_words(fact.tool_name), fact.epoch, offset, at_ms)
     if contract and not step.contract:
         step = replace(step, contract=contract)
     before_known = step.number < len(workflow.steps)
     after = attempts.fold_step_event(step, fact, workflow.contract_of(step), offset, at_ms)
     if workflow.header.phase is Phase.SUCCEEDED and fact.status is StepStatus.STARTED and not before_known:
-        reason = f"{fact.tool_name} was started after the workflow had succeeded"
+        reason = f"{step.tool_name} was started after the workflow had succeeded"
         after = attempts.with_trouble(after, "effect_after_success", reason, offset, at_ms)
     _put(workflow, after, offset, at_ms)
 

@@ -240,6 +240,7 @@ def settles_at_ms(step: Step, contract: Contract | None) -> int:
     return 0 if last is None else last + settle_ms
 
 
+WORDS_MAX = 500
 DEFAULT_SETTLE_MS = 5_000
 DEFAULT_STEP_LEASE_MS = 60_000
 DEFAULT_WORKFLOW_LEASE_MS = 30_000
@@ -248,6 +249,11 @@ DEFAULT_WORKFLOW_LEASE_MS = 30_000
 def is_key_remembered(idempotency: Idempotency, key_ttl_ms: int | None, first_at_ms: int, now_ms: int) -> bool:
     """Whether a remote that takes a key still knows one first used at `first_at_ms`; after that it is a "neither"."""
     return idempotency is Idempotency.KEY and (key_ttl_ms is None or now_ms < first_at_ms + key_ttl_ms)
+
+
+def in_words(text: str) -> str:
+    """Return `text` short enough for state, incidents and pages: what others wrote may be of any size."""
+    return text if len(text) <= WORDS_MAX else text[: WORDS_MAX - 1] + "…"
 
 
 def open_trouble(troubles: tuple[Trouble, ...], kind: str) -> Trouble | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from amends.processors.state import CLOSED_UNDO, Header, Standing, Step, Trouble, UndoState, owed, standing
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
+from amends.schemas.keys import undo_key
 
 LINES_MAX = 40
 
 _TODO: dict[str, str] = {
-    "undo_failed": "look at the remote with the key below; then retry (a new budget), mark undone with evidence, "
+    "undo_failed": "look at the remote with the undo's key; then retry (a new budget), mark undone with evidence, "
     "or accept the loss",
     "unknown": "find out at the remote whether the call happened; then mark it present or absent, or accept the loss",
     "irreversible": "put it right by hand and mark it undone, or accept the loss",
@@ -102,7 +103,9 @@ def incident_detail(workflow: Workflow, step: Step | None, trouble: Trouble) -> 
     if step is not None:
         parts.append(f"Step {step.step_id} ({step.tool_name}, first seen at offset {step.first_offset}).")
         if step.undo is not None and step.undo.last_error:
+            key = undo_key(step.step_id, step.undo.generation)
             parts.append(f"Attempts spent on its undo: {step.undo.spent}; the last said: {step.undo.last_error}.")
+            parts.append(f"The undo's key at the remote: {key}.")
     if header.phase is not Phase.NONE:
         parts.append(
             f"Agent {header.agent_id or '(unnamed)'}, ledger offset {header.started_offset}.\n{story(workflow)}"

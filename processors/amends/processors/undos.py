@@ -24,7 +24,7 @@ Rules
 from __future__ import annotations
 
 from amends.processors.attempts import with_trouble, without_trouble
-from amends.processors.state import CLOSED_UNDO, NOWHERE, Step, Undo, UndoState, is_key_remembered, replace
+from amends.processors.state import CLOSED_UNDO, NOWHERE, Step, Undo, UndoState, in_words, is_key_remembered, replace
 from amends.schemas.contract import Contract, Idempotency, UndoTerms
 from amends.schemas.facts import Decision, Resolution, UndoEvent, UndoStatus
 
@@ -142,7 +142,7 @@ def _closed(step: Step, undo: Undo, fact: UndoEvent, at_ms: int) -> Step:
         undo,
         state=UndoState.UNDONE if undone else UndoState.NOTHING,
         covered_before=since,
-        evidence=fact.evidence,
+        evidence=in_words(fact.evidence),
         pending="",
         version=undo.version + (1 if undo.state is UndoState.DEAD else 0),
     )
@@ -240,4 +240,5 @@ def _backoff_ms(contract: Contract | None, spent: int) -> int:
 
 
 def _words(fact: UndoEvent) -> str:
-    return f"{fact.error.type}: {fact.error.message}" if fact.error is not None else fact.evidence or fact.status.value
+    said = f"{fact.error.type}: {fact.error.message}" if fact.error is not None else fact.evidence or fact.status.value
+    return in_words(said)
