@@ -1,0 +1,26 @@
+"""What is kept of a failed run."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.killing.theatre import Run, Theatre
+
+from amends.local.parts import AMENDS
+
+
+def write_evidence(played: Theatre, run: Run, folder: Path) -> None:
+    """Put what is known of a failed run into `folder`: its time line, its facts, the world."""
+    (folder / f"{run.order}.timeline").write_text("\n".join(run.lines) + "\n")
+    world = [str(thing) for thing in played.outside.world() if thing.order == run.order]
+    (folder / f"{run.order}.world").write_text("\n".join(world) + "\n")
+    asked = {
+        "show": ["workflows", "show", run.order],
+        "facts": ["ledger", "dump", "--workflow", run.order],
+    }
+    for name, command in asked.items():
+        done = subprocess.run(
+            [*AMENDS, *command], env=played.parts.environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        (folder / f"{run.order}.{name}").write_text(done.stdout + done.stderr)
