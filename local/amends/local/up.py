@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from amends.local.children import make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
 from amends.local.parts import Part, Parts, environment, make_topics
 from amends.local.servers import servers
+from amends.tools.errors import ContractError
+from amends.tools.registry import HandlerRegistry
 
 app = typer.Typer(help="Broker, registry, processor and compensator on this machine.", add_completion=False)
 
@@ -39,13 +42,22 @@ def up(
 ) -> None:
     """Start what is needed, say how to reach it, and run until Ctrl-C. Exits 1 if a part ends by itself."""
     try:
-        ended = run(modules or [], lanes or ["default"], kafka=kafka, redis=redis, embedded=embedded, data=data)
-    except ServerUnavailable as missing:
-        typer.echo(str(missing), err=True)
+        served = lanes or lanes_of(modules or [])
+        ended = run(modules or [], served, kafka=kafka, redis=redis, embedded=embedded, data=data)
+    except (ServerUnavailable, ContractError, ImportError) as missing:
+        typer.echo(f"amends up: {missing}", err=True)
         raise typer.Exit(2) from missing
     if ended is not None:
-        typer.echo(f"{ended.name} ended with {ended.child.exit_code}:\n{ended.last_words()}", err=True)
+        typer.echo(ended, err=True)
         raise typer.Exit(1)
+
+
+def lanes_of(modules: Sequence[str]) -> list[str]:
+    """Return the undo lanes that the tools of `modules` name; one that nobody uses where there are none."""
+    sys.path.insert(0, "")
+    registry = HandlerRegistry()
+    registry.load(modules)
+    return sorted(registry.lanes) or ["default"]
 
 
 def run(
@@ -56,8 +68,11 @@ def run(
     redis: str | None = None,
     embedded: bool = False,
     data: Path | None = None,
-) -> Part | None:
-    """Run until SIGINT or SIGTERM (returns None), or until a part ends (returns it). Leaves nothing running."""
+) -> str | None:
+    """Run until SIGINT or SIGTERM (returns None), or until a part ends (returns its last words).
+
+    Leaves nothing running.
+    """
     stopping = threading.Event()
     _stop_on_signals(stopping)
     folder = make_folder("up")
@@ -78,11 +93,18 @@ def run(
                     started.append(parts.amends("compensator", "compensator", *modules, *options))
                 typer.echo(f"{both}\nLogs: {folder}")
                 _tell(started, environment(settings, both.redis.url))
-                return _wait(stopping, parts, started)
+                ended = _wait(stopping, parts, started)
+                return (
+                    None if ended is None else f"{ended.name} ended with {ended.child.exit_code}:\n{ended.last_words()}"
+                )
             finally:
                 parts.stop()
     finally:
         remove_folder(folder)
+
+
+def _last_words(part: Part) -> str:
+    return f"{part.name} ended with {part.child.exit_code}:\n{part.last_words()}"
 
 
 def _tell(started: list[Part], variables: Mapping[str, str]) -> None:
