@@ -1,4 +1,4 @@
-"""A ledger of one partition around the real fold, with time under the test's control. Shared by the tests of the fold."""
+"""A ledger of one partition around the real fold, with time under the test's control. Shared by tests of the fold."""
 
 from __future__ import annotations
 
