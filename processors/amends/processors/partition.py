@@ -18,7 +18,7 @@ from amends.processors.outbox import Outbox, Sent, dead_record
 from amends.processors.plan import plan
 from amends.processors.state import Header, replace
 from amends.processors.terms import Terms
-from amends.processors.timeouts import due_timeouts, name_of
+from amends.processors.timeouts import armed, timeout_of
 from amends.processors.timers import Silences
 from amends.processors.workflow import Workflow
 from amends.schemas.codec import UnreadableRecord, decode
@@ -261,8 +261,9 @@ class Partition:
     def _lease_ms(self, workflow: Workflow, sent: Sent, now_ms: int) -> int | None:
         """When the next Timeout of a workflow is to be proposed: when it is due; and once proposed, each quarter lease
         whatever a silence has added meanwhile, for the proposals are what splits the silence of a lone dead agent."""
-        due = due_timeouts(workflow, self._silences, now_ms)
-        return min((sent.proposed.get(name_of(t), at_ms) for at_ms, _, t in due), default=None)
+        proposed = sent.proposed
+        timers = armed(workflow, self._silences, now_ms)
+        return min((proposed.get(timer.name, timer.due_ms) for timer in timers), default=None)
 
     def _arm(self, key: bytes, slot: _Slot, at_ms: int | None) -> None:
         if at_ms is None:
@@ -284,13 +285,12 @@ class Partition:
             sent = slot.sent
             assert sent is not None
             before, sent.proposed = sent.proposed, {}
-            for due_ms, lease_ms, timeout in due_timeouts(workflow, self._silences, folded_time_ms):
-                name = name_of(timeout)
-                if before.get(name, due_ms) <= folded_time_ms:
-                    sent.proposed[name] = folded_time_ms + self._terms.timeout_again_ms(lease_ms)
-                    made.append(self._outbox.timeout(timeout, folded_time_ms))
-                elif name in before:
-                    sent.proposed[name] = before[name]
+            for timer in armed(workflow, self._silences, folded_time_ms):
+                if before.get(timer.name, timer.due_ms) <= folded_time_ms:
+                    sent.proposed[timer.name] = folded_time_ms + self._terms.timeout_again_ms(timer.lease_ms)
+                    made.append(self._outbox.timeout(timeout_of(workflow, timer), folded_time_ms))
+                elif timer.name in before:
+                    sent.proposed[timer.name] = before[timer.name]
             self._arm(key, slot, self._lease_ms(workflow, sent, folded_time_ms))
         return made
 

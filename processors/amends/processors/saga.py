@@ -62,7 +62,10 @@ def fold(workflow: Workflow, fact: Fact, contract: str, offset: int, at_ms: int,
     header = workflow.header
     if offset <= header.folded_to:
         return
-    workflow.put_header(replace(header, folded_to=offset))
+    if _renews(workflow, fact):
+        workflow.put_header(replace(header, folded_to=offset, armed_offset=offset, armed_at_ms=at_ms))
+    else:
+        workflow.put_header(replace(header, folded_to=offset))
     if isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.STARTED:
         _fold_start(workflow, fact, offset, at_ms)
         return
@@ -126,11 +129,16 @@ def _belongs(workflow: Workflow, fact: Fact, offset: int, at_ms: int) -> bool:
     return True
 
 
-def _renew(workflow: Workflow, writer: Party, epoch: int, offset: int, at_ms: int) -> None:
-    """Any fact of the owner renews its heartbeat."""
+def _renews(workflow: Workflow, fact: Fact) -> bool:
+    """Any fact of the owner renews its heartbeat. Who is refused the id of a workflow is not its owner."""
     header = workflow.header
-    if writer is Party.AGENT and epoch == header.epoch and header.phase is Phase.RUNNING:
-        workflow.put_header(replace(header, armed_offset=offset, armed_at_ms=at_ms))
+    if header.phase is not Phase.RUNNING or not isinstance(fact, StepEvent | WorkflowEvent):
+        return False
+    if fact.writer is not Party.AGENT or fact.workflow_offset not in (UNKNOWN_OFFSET, header.started_offset):
+        return False
+    if isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.STARTED:
+        return fact.attributes.get("on_existing") == "resume"
+    return fact.epoch == header.epoch
 
 
 # --- facts of the workflow --------------------------------------------------------------------------------------------
@@ -139,9 +147,7 @@ def _renew(workflow: Workflow, writer: Party, epoch: int, offset: int, at_ms: in
 def _fold_start(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int) -> None:
     header = workflow.header
     if header.phase is not Phase.NONE:  # a resume, or a refusal to be: the echo answers it
-        workflow.put_header(replace(workflow.header, asked_offset=offset))
-        if fact.attributes.get("on_existing") == "resume":  # one that is refused the id is not the owner
-            _renew(workflow, fact.writer, header.epoch, offset, at_ms)
+        workflow.put_header(replace(header, asked_offset=offset))
         return
     workflow.put_header(
         replace(
@@ -164,7 +170,6 @@ def _fold_start(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int
 
 
 def _fold_workflow(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int) -> None:
-    _renew(workflow, fact.writer, fact.epoch, offset, at_ms)
     if fact.status is WorkflowStatus.HEARTBEAT and fact.lease_ms and workflow.header.armed_offset == offset:
         workflow.put_header(replace(workflow.header, lease_ms=fact.lease_ms))
     found = diagnosis.signal_of(workflow.header, fact)
@@ -233,7 +238,6 @@ def _is_undo_due(step: Step, fact: Timeout, at_ms: int) -> bool:
 
 
 def _fold_step(workflow: Workflow, fact: StepEvent, contract: str, offset: int, at_ms: int) -> None:
-    _renew(workflow, fact.writer, fact.epoch, offset, at_ms)
     step = workflow.find(fact.step_id)
     if step is None:
         if fact.status is StepStatus.HEARTBEAT:
