@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.simulation.pipeline import PARTITION, Pipeline
 from tests.simulation.schedule import Process, Task
-from tests.simulation.world import SETTLE_MS, Declined, Tool
+from tests.simulation.world import Declined, Tool
 
 from amends.processors.memory import StoredRecord
 from amends.producers import effects as asks
@@ -43,6 +43,13 @@ class Told(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Think:
+    """An agent thinks before it does the next thing."""
+
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Script:
     """What an agent wants to do."""
 
@@ -51,6 +58,7 @@ class Script:
     fails_at_the_end: bool
     tries_max: int = 2
     on_trouble: str = "fail"  # or "skip": go on with the next call
+    thinks_ms: int = 0  # at most, before each call
 
 
 @dataclass(slots=True)
@@ -168,6 +176,8 @@ class AgentProcess(Process):
         scope, script = self._scope, self.script
         yield from open_flow(scope.opening)
         for number, tool in enumerate(script.tools):
+            if script.thinks_ms:
+                yield Think(self._pipeline.chance.randint(0, script.thinks_ms))
             good = yield from self._try(f"call-{number}", tool)
             if not good and script.on_trouble == "fail":
                 self._ended((yield from fail_flow(scope.terms, RuntimeError("a call failed"))))
@@ -235,6 +245,8 @@ class AgentProcess(Process):
                 self._look()
             case asks.Follow() | asks.ReadHistory():
                 answer(scope.perform(effect))
+            case Think(duration_ms=ms):
+                pipeline.schedule.after(ms, lambda: answer(None), self)
             case asks.Invoke():
                 self._invoke(effect, answer)
             case _:
@@ -263,7 +275,7 @@ class AgentProcess(Process):
         if uncertain and pipeline.chance.random() < 0.4:  # it never arrives
             schedule.after(pipeline.delay_ms(), lambda: answer(Raised(ConnectionError("reset"))), self)
             return
-        lands_ms = min(pipeline.delay_ms(), SETTLE_MS // 2)
+        lands_ms = pipeline.landing_ms(uncertain=uncertain)
         if uncertain:
             schedule.after(pipeline.delay_ms(), lambda: answer(Raised(ConnectionError("reset"))), self)
 

@@ -79,6 +79,68 @@ class Mix:
             jitter_ms=chance.choice((0, 10)),
         )
 
+    @classmethod
+    def hammered(cls, chance: Random, *, keeps_a1: bool = True) -> Mix:
+        """Return a mix that falls upon the undo lane: who undoes is killed, frozen, doubled and doubted."""
+        roles = chance.choice((("compensator",), ("compensator",), ("compensator", "processor")))
+        return cls(
+            faults_max=chance.randint(2, 8),
+            fault_rate=chance.choice((0.05, 0.12, 0.25)),
+            freezes=chance.choice((0.4, 0.8, 1.0)),
+            keeps_a1=keeps_a1,
+            roles=roles,
+            slow=chance.choice((0.05, 0.15, 0.3)),
+            ack_lost=0.05,
+            write_refused=0.02,
+            duplicate=chance.choice((0.1, 0.4)),
+            call_uncertain=0.1,
+            call_refused=0.0,
+            undo_refused=chance.choice((0.0, 0.2)),
+            undo_uncertain=chance.choice((0.1, 0.3)),
+            question_fails=chance.choice((0.0, 0.2)),
+            registry_lost=chance.choice((0.0, 0.2)),
+            flushes=chance.randint(0, 4),
+            rebalances=chance.randint(0, 4),
+            people=chance.choice((0.0, 1.0)),
+            jitter_ms=10,
+        )
+
+    @classmethod
+    def haunted(cls, chance: Random, *, keeps_a1: bool = True) -> Mix:
+        """Return a mix that falls upon agents: they die and sleep in their calls, and wake beside their successors."""
+        return cls(
+            faults_max=chance.randint(1, 6),
+            fault_rate=chance.choice((0.03, 0.08, 0.2)),
+            freezes=chance.choice((0.2, 0.7, 1.0)),
+            keeps_a1=keeps_a1,
+            roles=chance.choice((("agent",), ("agent",), ("agent", "processor"))),
+            slow=chance.choice((0.02, 0.1, 0.3)),
+            ack_lost=chance.choice((0.0, 0.1)),
+            write_refused=chance.choice((0.0, 0.1)),
+            duplicate=0.05,
+            call_refused=chance.choice((0.0, 0.2)),
+            call_uncertain=chance.choice((0.1, 0.4)),
+            undo_refused=0.0,
+            undo_uncertain=0.05,
+            question_fails=chance.choice((0.0, 0.2)),
+            registry_lost=0.0,
+            flushes=0,
+            rebalances=chance.choice((0, 1)),
+            people=chance.choice((0.0, 0.8)),
+            jitter_ms=10,
+        )
+
+    @classmethod
+    def usurped(cls, chance: Random, *, keeps_a1: bool = True) -> Mix:
+        """Return a mix in which the ledger changes hands all the time, and the zombies go on."""
+        mix = cls.drawn(chance, keeps_a1=keeps_a1)
+        mix.roles = chance.choice((("processor",), ("processor", "compensator")))
+        mix.faults_max = chance.randint(3, 10)
+        mix.fault_rate = chance.choice((0.03, 0.1, 0.2))
+        mix.freezes = chance.choice((0.5, 0.9))
+        mix.rebalances = chance.choice((0, 3))
+        return mix
+
 
 @dataclass(slots=True)
 class RandomFaults:

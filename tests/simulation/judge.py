@@ -10,17 +10,18 @@ from tests.simulation.world import Deed, World
 
 from amends.processors.memory import StoredRecord
 from amends.processors.partition import Partition
-from amends.processors.state import AttemptState, Standing, Step, UndoState, standing
+from amends.processors.state import Standing, Step, UndoState, standing
 from amends.processors.terms import Terms
 from amends.processors.workflow import Workflow
 from amends.producers import scope_flow
 from amends.schemas.codec import decode
 from amends.schemas.commands import Phase
 from amends.schemas.contract import Idempotency
-from amends.schemas.facts import StepEvent, StepStatus, UndoEvent, UndoStatus
+from amends.schemas.facts import Decision, Resolution, StepEvent, StepStatus, UndoEvent, UndoStatus
 from amends.schemas.keys import forward_key
 from amends.tools.errors import WorkflowTurned
 
+JITTER_MS = 20
 CLOSED = (Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS, Phase.SUCCEEDED)
 TURNED = (Phase.TURNED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS)
 
@@ -45,6 +46,7 @@ class Case:
         self.started: dict[str, int] = {}  # step -> offset of its first STARTED
         self.undo_started: dict[str, list[tuple[int, str, int]]] = defaultdict(list)  # step -> (offset, owner, number)
         self.dead: dict[str, list[tuple[int, frozenset[str]]]] = defaultdict(list)  # workflow -> (offset, dead steps)
+        self.absent: dict[str, int] = {}  # attempt -> when it was proven absent
         self.asked: set[str] = set()  # workflows whose undoing a person asked for
         for record in ledger:
             self._take(record)
@@ -58,6 +60,9 @@ class Case:
             self.started.setdefault(fact.step_id, record.offset)
         elif isinstance(fact, UndoEvent) and fact.status is UndoStatus.STARTED:
             self.undo_started[fact.step_id].append((record.offset, fact.owner, fact.generation))
+        elif isinstance(fact, Resolution) and fact.decision is Decision.ABSENT:
+            for attempt in fact.attempts:
+                self.absent.setdefault(attempt, record.appended_at_ms)
         elif getattr(fact, "writer", None) == "person" and getattr(fact, "status", None) is not None:
             self.asked.add(workflow_id)
         workflow = self.fold.workflow(workflow_id)
@@ -104,6 +109,12 @@ def _of_deed(case: Case, deed: Deed, *, keeps_a1: bool) -> list[Broken]:
     assert step is not None
     phase, count = workflow.header.phase, len(deed.undone)
     broken: list[Broken] = []
+    absent_at_ms = case.absent.get(deed.attempt)
+    if absent_at_ms is not None and deed.landed_at_ms > absent_at_ms + JITTER_MS and keeps_a1:
+        words = (
+            f"deed {deed.number} of {deed.tool} landed {deed.landed_at_ms - absent_at_ms} ms after it was proven absent"
+        )
+        broken.append(Broken(5, words))
     contract = workflow.contract_of(step)
     by_verify = contract is not None and contract.verify is not None
     if count > 1 and (keeps_a1 or not by_verify):
@@ -157,7 +168,7 @@ def _of_end(workflow: Workflow) -> list[Broken]:
         for step in workflow.steps:
             if step.undo is not None and step.undo.state in (UndoState.DUE, UndoState.OPEN, UndoState.DEAD):
                 broken.append(Broken(6, f"{header.workflow_id} is {header.phase}, an undo of {step.tool_name} is open"))
-            if any(a.state is AttemptState.OPEN for a in step.attempts):
+            if standing(step) is Standing.OPEN:
                 broken.append(Broken(6, f"{header.workflow_id} is {header.phase}, a call of {step.tool_name} is open"))
             if header.phase is Phase.SUCCEEDED and standing(step) is Standing.UNKNOWN:
                 broken.append(Broken(5, f"{header.workflow_id} succeeded, {step.tool_name} is unknown"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 from tests.simulation.pipeline import GROUP, PARTITION, Pipeline
 from tests.simulation.schedule import Process
@@ -29,6 +29,7 @@ class ProcessorProcess(Process):
             lambda: pipeline.schedule.now_ms,
             group=GROUP,
         )
+        self.refused: Callable[[], None] = lambda: None
         self._sleeps = False
         self._tenure = 0
         pipeline.broker.listeners.setdefault(pipeline.topics.ledger, []).append(self._came)
@@ -76,9 +77,15 @@ class ProcessorProcess(Process):
             if not folded or pipeline.happens(0.3):
                 yield "checkpoint"
                 engine.checkpoint(PARTITION)
-            if not busy and PARTITION in engine.partitions:
+            if not busy and self._has_read_all():
                 due_ms = engine.tenure(PARTITION).fold.next_due_ms()
                 yield 600_000 if due_ms is None else max(1, due_ms - pipeline.schedule.now_ms)
+
+    def _has_read_all(self) -> bool:
+        engine, pipeline = self.engine, self._pipeline
+        if PARTITION not in engine.partitions:
+            return False
+        return engine.tenure(PARTITION).next_offset == pipeline.broker.end(pipeline.topics.ledger, PARTITION)
 
     def _again(self, sent: StoredRecord) -> None:
         """A record that a retry of the client, or a replay, appends a second time."""
@@ -98,6 +105,7 @@ class ProcessorProcess(Process):
             atom = next(own)
         except StopIteration:
             schedule.say(self.name, "is told that somebody else owns the partition")
+            self.refused()
             return
         if isinstance(atom, int):
             self._sleeps = True

@@ -26,9 +26,11 @@ class Person(Process):
     def start(self) -> None:
         pipeline = self._pipeline
         pipeline.broker.listeners.setdefault(pipeline.topics.incidents, []).append(self._came)
-        if pipeline.chance.random() < 0.4:
+        if pipeline.chance.random() < 0.6:
             workflow_id = pipeline.chance.choice(list(self._beliefs))
-            pipeline.schedule.after(pipeline.chance.randint(10, 8_000), lambda: self._ask(workflow_id))
+            pipeline.schedule.after(
+                pipeline.chance.randint(10, pipeline.chance.choice((100, 250, 8_000))), lambda: self._ask(workflow_id)
+            )
 
     def _ask(self, workflow_id: str) -> None:
         fact = WorkflowEvent(

@@ -7,7 +7,7 @@ from random import Random
 
 from tests.simulation.chances import Mix
 from tests.simulation.schedule import Process, Schedule
-from tests.simulation.world import Tool, World
+from tests.simulation.world import SETTLE_MS, Tool, World
 
 from amends.compensators.registry import MemoryRegistry
 from amends.processors.memory import MemoryBroker, StoredRecord
@@ -16,6 +16,8 @@ from amends.schemas.facts import Fact
 from amends.schemas.topics import Topics
 
 PARTITION = 0
+LANDS_MAX_MS = SETTLE_MS * 6 // 10
+LAG_MAX_MS = SETTLE_MS // 3
 GROUP = "amends"
 
 
@@ -67,6 +69,12 @@ class Pipeline:
         if self.happens(self.mix.slow):
             return self.chance.choice((self.chance.randint(20, 400), self.chance.randint(200, 2_500)))
         return self.chance.randint(1, high_ms) if self.mix.slow else 1
+
+    def landing_ms(self, *, uncertain: bool) -> int:
+        """Return how long a request is under way to a remote: a remote shows an effect within `settle_ms` (A1)."""
+        if uncertain and self.chance.random() < 0.5:
+            return self.chance.randint(1, LANDS_MAX_MS)
+        return min(self.delay_ms(), LANDS_MAX_MS)
 
     def write(self, process: Process, fact: Fact, told: Callable[[StoredRecord | bool], None]) -> None:
         """Append a fact to the ledger and tell the sender: the record, or whether it is certain that none stands there.

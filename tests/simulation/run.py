@@ -48,19 +48,32 @@ class Verdict:
     phases: dict[str, str] = field(default_factory=dict)
 
 
-def drawn(seed: int, *, keeps_a1: bool = True) -> tuple[Scenario, Random]:
-    """Return the scenario of a seed."""
+FAMILIES: dict[str, Callable[..., Mix]] = {
+    "drawn": Mix.drawn,
+    "hammered": Mix.hammered,
+    "haunted": Mix.haunted,
+    "usurped": Mix.usurped,
+}
+
+
+def drawn(seed: int, *, family: str = "", keeps_a1: bool = True) -> tuple[Scenario, Random]:
+    """Return the scenario of a seed, of any family of disturbances or of the one named."""
     chance = Random(seed)
-    mix = Mix.drawn(chance, keeps_a1=keeps_a1)
-    scripts = tuple(_script(f"w{number}", chance) for number in range(chance.choice((1, 1, 1, 2))))
+    chosen = chance.choice(("drawn", "drawn", "hammered", "haunted", "usurped"))
+    family = family or chosen
+    mix = FAMILIES[family](chance, keeps_a1=keeps_a1)
+    hammered = family == "hammered"
+    count = 1 if hammered else chance.choice((1, 1, 1, 2))
+    scripts = tuple(_script(f"w{number}", chance, hammered=hammered) for number in range(count))
     return Scenario(scripts, mix, RandomFaults(mix, chance), chance.choice((0.0, 0.5, 1.0))), chance
 
 
-def _script(workflow_id: str, chance: Random) -> Script:
-    count = chance.choice((1, 2, 3, 4))
+def _script(workflow_id: str, chance: Random, *, hammered: bool) -> Script:
+    count = chance.choice((1, 1, 2, 3) if hammered else (1, 2, 3, 4))
     tools = tuple(Tool(f"{workflow_id}-tool{number}", chance.choice(KINDS)) for number in range(count))
-    fails, tries = chance.random() < 0.5, chance.choice((1, 2, 3))
-    return Script(workflow_id, tools, fails, tries, chance.choice(("fail", "skip")))
+    fails, tries = chance.random() < (0.9 if hammered else 0.5), chance.choice((1, 2, 3))
+    thinks_ms = chance.choice((0, 0, 20, 300, 3_000))
+    return Script(workflow_id, tools, fails, tries, chance.choice(("fail", "skip")), thinks_ms)
 
 
 class Run:
@@ -78,7 +91,7 @@ class Run:
         self.schedule.on_freeze = self._frozen
         self.beliefs = {script.workflow_id: Belief() for script in scenario.scripts}
         self.agents: list[AgentProcess] = []
-        self.processors = [ProcessorProcess(self.pipeline, f"processor-{n}") for n in range(2)]
+        self.processors = [self._processor(n) for n in range(2)]
         self.lane = Lane()
         self.workers = [self._worker(n) for n in range(2)]
         self.owner = self.processors[0]
@@ -113,6 +126,16 @@ class Run:
 
     # --- who lives --------------------------------------------------------------------------------------------------
 
+    def _processor(self, number: int) -> ProcessorProcess:
+        process = ProcessorProcess(self.pipeline, f"processor-{number}")
+        process.refused = lambda: self.schedule.after(SESSION_MS // 2, lambda: self._rejoin(process))
+        return process
+
+    def _rejoin(self, process: ProcessorProcess) -> None:
+        """The group means this one, and a sleeper that was late to take the partition has fenced it off."""
+        if self.owner is process and process.alive and not process.owns():
+            process.take()
+
     def _worker(self, number: int) -> WorkerProcess:
         return WorkerProcess(self.pipeline, self.lane, f"compensator-{number}")
 
@@ -133,8 +156,9 @@ class Run:
             self.schedule.after(SESSION_MS, self._heal)
 
     def _frozen(self, process: Process, duration_ms: int) -> None:
-        if not isinstance(process, AgentProcess) and duration_ms > SESSION_MS:
-            self.schedule.after(SESSION_MS, lambda: self._take_from(process))
+        noticed_ms = self.chance.choice((20, 300, SESSION_MS))  # it may have been silent for a while
+        if not isinstance(process, AgentProcess) and duration_ms > noticed_ms:
+            self.schedule.after(noticed_ms, lambda: self._take_from(process))
         if (
             isinstance(process, AgentProcess)
             and duration_ms > 2_000
@@ -162,7 +186,7 @@ class Run:
         ]
         if not others:
             self._names += 1
-            others = [ProcessorProcess(self.pipeline, f"processor-{self._names}")]
+            others = [self._processor(self._names)]
             self.processors.append(others[0])
         self.owner = others[0]
         self.schedule.say(self.owner.name, "takes the partition")
@@ -240,7 +264,7 @@ def virtual_clock(now_ms: Callable[[], int]) -> Iterator[None]:
         clock.elapsed_ms, clock.wall_ms, clock.now = before
 
 
-def play(seed: int, *, tell: bool = False, keeps_a1: bool = True) -> Verdict:
+def play(seed: int, *, family: str = "", tell: bool = False, keeps_a1: bool = True) -> Verdict:
     """Play the run of a seed."""
-    scenario, chance = drawn(seed, keeps_a1=keeps_a1)
+    scenario, chance = drawn(seed, family=family, keeps_a1=keeps_a1)
     return Run(scenario, chance, tell=tell).play()

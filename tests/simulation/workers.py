@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tests.simulation.pipeline import PARTITION, Pipeline
+from tests.simulation.pipeline import LAG_MAX_MS, PARTITION, Pipeline
 from tests.simulation.schedule import Process, Task
-from tests.simulation.world import SETTLE_MS, Said
+from tests.simulation.world import Said
 
 from amends.compensators import effects as asks
 from amends.compensators.decide import decide
@@ -37,7 +37,6 @@ from amends.schemas.payload import decode_payload, encode_payload
 from amends.tools.resolve import Resolved, resolve
 
 RESET = Failure("ConnectionError", "reset")
-LAG_MS = SETTLE_MS // 3
 
 
 @dataclass
@@ -97,8 +96,7 @@ class WorkerProcess(Process):
             return
         command = decode(record.value or b"")
         assert isinstance(command, UndoCommand | ProbeCommand | ResendCommand)
-        self._deliveries += 1
-        owner = f"{self.name}/{self._deliveries}"
+        owner = self.next_owner()
         self.pipeline.schedule.say(self.name, f"begins {_described(command)} as {owner}")
         task = Task(
             self.pipeline.schedule,
@@ -108,6 +106,11 @@ class WorkerProcess(Process):
             lambda report: self._end(key, record, report),
         )
         task.start()
+
+    def next_owner(self) -> str:
+        """Return the name of a delivery, unique for ever."""
+        self._deliveries += 1
+        return f"{self.name}/{self._deliveries}"
 
     def _end(self, key: bytes, record: StoredRecord, report: asks.Report) -> None:
         self.pipeline.schedule.say(self.name, f"ends: {report.ends}")
@@ -238,7 +241,7 @@ class WorkerProcess(Process):
         if uncertain and pipeline.chance.random() < 0.3:
             schedule.after(pipeline.delay_ms(), lambda: answer(Uncertain(RESET)), self)
             return
-        lands_ms = min(pipeline.delay_ms(), SETTLE_MS // 2)
+        lands_ms = pipeline.landing_ms(uncertain=uncertain)
         back_ms = lands_ms + pipeline.delay_ms()
         if uncertain or back_ms > within_ms:
             schedule.after(min(pipeline.delay_ms(), within_ms), lambda: answer(Uncertain(RESET)), self)
@@ -274,7 +277,7 @@ class WorkerProcess(Process):
 
     def _shown_before_ms(self) -> int:
         """A remote may show what it did a little later."""
-        lag_ms = LAG_MS if self.pipeline.happens(self.pipeline.mix.slow) else 0
+        lag_ms = LAG_MAX_MS if self.pipeline.happens(self.pipeline.mix.slow) else 0
         return self.pipeline.schedule.now_ms - lag_ms
 
     def _input(self, started_offset: int) -> dict[str, Any]:

@@ -1,0 +1,182 @@
+"""The code, broken on purpose: one rule of the protocol taken away at a time. `test_mutations.py` says what is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.simulation import owners, workers
+
+from amends.compensators import attempt as undo_attempt
+from amends.compensators import decide, ladder, ownership
+from amends.compensators.ownership import Lost, Owned, Released
+from amends.processors import attempts, plan, saga, undos
+from amends.processors import ladder as rungs
+from amends.processors.memory import MemoryBroker
+from amends.processors.partition import Partition
+from amends.processors.state import AttemptState
+from amends.producers import effects, flow, scope_flow
+from amends.producers.scope import Scope
+from amends.schemas.facts import StepStatus, WorkflowStatus
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def no_read_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(decide, "standing_of_undo", lambda *given: Owned())
+
+
+def undo_facts_without_identity(patch: pytest.MonkeyPatch) -> None:
+    real = undos.fold_undo_event
+
+    def fold(step: Any, fact: Any, *rest: Any) -> Any:
+        undo = step.undo
+        if undo is not None:
+            fact = replace(fact, generation=undo.generation, attempt=undo.attempt, owner=undo.owner or fact.owner)
+        return real(step, fact, *rest)
+
+    patch.setattr(undos, "fold_undo_event", fold)
+
+
+def first_in_first_out(patch: pytest.MonkeyPatch) -> None:
+    real = plan._plan_undos
+
+    def fifo(workflow: Any, *rest: Any) -> None:
+        kept = workflow.order
+        workflow.order = list(reversed(kept))
+        real(workflow, *rest)
+        workflow.order = kept
+
+    patch.setattr(plan, "_plan_undos", fifo)
+
+
+def unknown_is_failed(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(attempts._END, StepStatus.UNKNOWN, AttemptState.FAILED)
+
+
+def attempt_in_the_undo_key(patch: pytest.MonkeyPatch) -> None:
+    _with_entry(patch, lambda entry: replace(entry, key=f"{entry.key}-{entry.attempt}"))
+
+
+def verify_is_not_asked_first(patch: pytest.MonkeyPatch) -> None:
+    _with_entry(patch, lambda entry: replace(entry, verify_first=False))
+
+
+def _with_entry(patch: pytest.MonkeyPatch, change: Callable[[Any], Any]) -> None:
+    real = plan.entry
+    patch.setattr(plan, "entry", lambda *given: change(real(*given)))
+
+
+def an_owner_is_a_host(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(workers.WorkerProcess, "next_owner", lambda worker: "the-only-host")
+
+
+def no_settle_wait(patch: pytest.MonkeyPatch) -> None:
+    for module in (rungs, plan, saga):
+        patch.setattr(module, "settles_at_ms", lambda *given: 0)
+
+
+def evidence_speaks_for_every_attempt(patch: pytest.MonkeyPatch) -> None:
+    real = attempts.fold_evidence
+
+    def fold(step: Any, fact: Any, *rest: Any) -> Any:
+        return real(step, replace(fact, attempts=tuple(a.name for a in step.attempts)), *rest)
+
+    patch.setattr(attempts, "fold_evidence", fold)
+
+
+def new_steps_do_not_release(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ownership, "_moves", lambda *given: None)
+
+
+def zombies_may_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    real = MemoryBroker.commit
+
+    def commit(self: Any, transactional_id: str, epoch: int, *rest: Any) -> None:
+        real(self, transactional_id, self._epochs[transactional_id], *rest)
+
+    patch.setattr(MemoryBroker, "commit", commit)
+
+
+def compensators_ignore_the_clock(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(undo_attempt, "half_is_gone", lambda *given: False)
+    patch.setattr(ladder, "half_is_gone", lambda *given: False)
+
+
+def agents_have_no_fence(patch: pytest.MonkeyPatch) -> None:
+    def open_fence(*given: Any) -> Any:
+        yield effects.LookAtEcho()
+        yield effects.ReadClock()
+
+    patch.setattr(flow, "_fenced", open_fence)
+
+
+def claims_do_not_wait_for_what_is_owed(patch: pytest.MonkeyPatch) -> None:
+    real = Scope._looked_for
+
+    def looked_for(self: Any, effect: Any) -> Any:
+        look, within_ms = real(self, effect)
+        return ((lambda: True), within_ms) if isinstance(effect, effects.AwaitOwed) else (look, within_ms)
+
+    patch.setattr(Scope, "_looked_for", looked_for)
+
+
+def success_by_self_report(patch: pytest.MonkeyPatch) -> None:
+    def claim(terms: Any) -> Any:
+        standing = yield effects.AwaitStanding()
+        yield effects.WriteFact(scope_flow._event(terms, standing, WorkflowStatus.SUCCEEDED, 0))
+        return scope_flow.Succeeded()
+
+    patch.setattr("tests.simulation.agents.claim_flow", claim)
+
+
+def outputs_only_when_a_change_is_seen(patch: pytest.MonkeyPatch) -> None:
+    real = Partition.restored
+
+    def restored(self: Any, folded_to: int) -> None:
+        real(self, folded_to)
+        self._touched.clear()
+
+    patch.setattr(Partition, "restored", restored)
+
+
+def commands_are_sent_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(owners, "REPEAT_MS", 10**9)
+
+
+def neither_is_tried_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(undos, "can_be_tried_again", lambda *given: True)
+
+
+def open_attempts_do_not_block_the_undo(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(saga, "_is_blocked", lambda step: False)
+    patch.setattr(plan, "has_open_attempt", lambda step: False)
+
+
+def owners_of_ends_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    real = undos.fold_undo_event
+
+    def fold(step: Any, fact: Any, *rest: Any) -> Any:
+        return real(step, replace(fact, owner=step.undo.owner or fact.owner) if step.undo else fact, *rest)
+
+    patch.setattr(undos, "fold_undo_event", fold)
+
+
+def losers_release(patch: pytest.MonkeyPatch) -> None:
+    real = decide._standing
+
+    def standing(*given: Any) -> Any:
+        found = real(*given)
+        return Released("lost") if isinstance(found, Lost) else found
+
+    patch.setattr(decide, "_standing", standing)
+
+
+def both(*breaks: Break) -> Break:
+    def apply(patch: pytest.MonkeyPatch) -> None:
+        for one in breaks:
+            one(patch)
+
+    return apply
