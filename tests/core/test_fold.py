@@ -183,7 +183,7 @@ def test_a_re_send_that_was_given_up_before_the_call_spends_nothing_of_the_ladde
         resend = StepEvent("w", "label", f"c{number}", 0, StepStatus.STARTED, "label", writer=Party.COMPENSATOR)
         ledger.append(resend)
         ledger.append(dataclasses.replace(resend, status=StepStatus.NOT_EXECUTED))
-        ledger.wait(100)
+        ledger.wait(1_100)
         assert len(ledger.resends()) == number + 2
     assert ledger.incidents() == {}
 

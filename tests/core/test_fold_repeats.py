@@ -64,3 +64,21 @@ def test_a_resend_given_up_on_gives_its_place_back_once_however_often_it_says_so
             ledger.append(fact)
     ledger.append(StepEvent("w", "keyed", "c2", 1, StepStatus.NOT_EXECUTED, "keyed", writer=Party.COMPENSATOR))
     assert ledger.step("keyed").resends == 1
+
+
+def test_a_resend_given_up_on_is_sent_again_only_when_what_is_in_the_lane_has_drained() -> None:
+    """A command in the lane is void by the STARTED of the one before; one more at once would be void too, for ever."""
+    ledger = Ledger()
+    ledger.start()
+    ledger.started("keyed", contract_of("keyed", call=Idempotency.KEY), undo_arguments=None)
+    ledger.ended("keyed", StepStatus.UNKNOWN)
+    ledger.said(WorkflowStatus.FAILED)
+    ledger.wait(1_500)
+    assert len(ledger.resends()) == 1
+    for attempt in ("c1", "c2", "c3"):
+        for status in (StepStatus.STARTED, StepStatus.NOT_EXECUTED):
+            ledger.append(StepEvent("w", "keyed", attempt, 1, status, "keyed", writer=Party.COMPENSATOR))
+    assert len(ledger.resends()) == 1
+    ledger.wait(1_500)
+    assert ledger.resends()[-1].attempts == ("p1", "c1", "c2", "c3")
+    assert len(ledger.resends()) == 2

@@ -126,7 +126,7 @@ def _of_deed(case: Case, deed: Deed, *, keeps_a1: bool) -> list[Broken]:
     lost = step.undo is not None and step.undo.state is UndoState.LOSS
     if phase is Phase.CLOSED_WITH_LOSS and not count and not lost and keeps_a1:
         broken.append(Broken(1, f"deed {deed.number} of {deed.tool} is still there, and no loss was accepted"))
-    if phase is Phase.TURNED and not count and not _is_incident(step) and keeps_a1:
+    if phase is Phase.TURNED and not count and not lost and not _is_incident(step) and keeps_a1:
         broken.append(Broken(1, f"deed {deed.number} of {deed.tool} is still there, and nobody is told"))
     return broken
 

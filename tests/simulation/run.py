@@ -62,6 +62,8 @@ def drawn(seed: int, *, family: str = "", keeps_a1: bool = True) -> tuple[Scenar
     chosen = chance.choice(("drawn", "drawn", "hammered", "haunted", "usurped"))
     family = family or chosen
     mix = FAMILIES[family](chance, keeps_a1=keeps_a1)
+    if not keeps_a1:
+        mix.people = 0.0  # who rules on what a sleeper may still do, rules for it
     hammered = family == "hammered"
     count = 1 if hammered else chance.choice((1, 1, 1, 2))
     scripts = tuple(_script(f"w{number}", chance, hammered=hammered) for number in range(count))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from amends.processors.state import NOWHERE, Standing, Step, is_key_remembered, settles_at_ms
+from amends.processors.state import NOWHERE, AttemptState, Standing, Step, is_key_remembered, settles_at_ms
 from amends.schemas.contract import Contract, Effect, Idempotency
 
 RESENDS_MAX = 3
@@ -46,7 +46,7 @@ def climb(step: Step, what: Standing, contract: Contract | None, *, condemned: b
         again_ms = _probe_again_ms(step, contract)
         return Climb(Rung.PROBE, max(settled_ms, again_ms))
     if condemned and _can_resend(step, contract, now_ms):
-        return Climb(Rung.RESEND, settled_ms)
+        return Climb(Rung.RESEND, max(settled_ms, _resend_again_ms(step, contract)))
     if (
         condemned
         and what is Standing.UNKNOWN
@@ -73,6 +73,14 @@ def _can_resend(step: Step, contract: Contract, now_ms: int) -> bool:
     return call.idempotency is Idempotency.NATURAL or is_key_remembered(
         call.idempotency, call.key_ttl_ms, step.first_at_ms, now_ms
     )
+
+
+def _resend_again_ms(step: Step, contract: Contract) -> int:
+    """A re-send that was given up before its call waits: commands still in the lane are void by its STARTED, and each
+    of them would void the next one if that were sent at once."""
+    given_up = (a.ended_at_ms for a in step.attempts if a.state is AttemptState.NOT_EXECUTED)
+    last = max(given_up, default=None)
+    return 0 if last is None else last + contract.call.settle_ms
 
 
 def _probe_again_ms(step: Step, contract: Contract) -> int:
