@@ -26,7 +26,7 @@ class PartitionConsumer(OwnedConsumer):
         HEAD and TAIL are looked up first, so that the place is known and no record falls between. Raises ReadTimedOut.
         """
         consumer = self._mine()
-        found = {place: self._resolved(place, offset, deadline_ms) for place, offset in starts.items()}
+        found = self._resolved(starts, deadline_ms)
         consumer.incremental_assign([ClientPartition(*place, offset) for place, offset in found.items()])
         return found
 
@@ -39,14 +39,25 @@ class PartitionConsumer(OwnedConsumer):
     def replace(self, starts: Mapping[TopicPartition, int], deadline_ms: int = REQUEST_MS) -> dict[TopicPartition, int]:
         """Read these partitions and no others; return the offsets they begin at. Raises ReadTimedOut."""
         consumer = self._mine()
-        found = {place: self._resolved(place, offset, deadline_ms) for place, offset in starts.items()}
+        found = self._resolved(starts, deadline_ms)
         consumer.assign([ClientPartition(*place, offset) for place, offset in found.items()])
         return found
 
-    def _resolved(self, place: TopicPartition, offset: int, deadline_ms: int) -> int:
-        if offset == HEAD:
-            return self.watermarks(place, deadline_ms)[0]
-        return self.watermarks(place, deadline_ms)[1] if offset == TAIL else offset
+    def _resolved(self, starts: Mapping[TopicPartition, int], deadline_ms: int) -> dict[TopicPartition, int]:
+        tails = [place for place, offset in starts.items() if offset == TAIL]
+        # One request for all: each would wait for the fetch that is under way.
+        ends = self.observe_ends(tails, deadline_ms) if tails else {}
+        return {
+            place: ends[place].offset
+            if offset == TAIL
+            else self._head(place, deadline_ms)
+            if offset == HEAD
+            else offset
+            for place, offset in starts.items()
+        }
+
+    def _head(self, place: TopicPartition, deadline_ms: int) -> int:
+        return self.watermarks(place, deadline_ms)[0]
 
 
 class PartitionReader(PartitionConsumer):

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 POLL_MS = 20  # how long a new partition may wait for its turn
 QUIET_AFTER_S = 60.0  # a partition without open workflows is read for this long: the next one is often near
+FETCH_WAIT_MS = 100  # a partition that is added waits for the fetch that is under way: 500 ms by default
+ALL_AT_ONCE_MAX = 32  # of so few partitions all are read once a second one is wanted: adding them one by one is slow
 REQUEST_MS = 5_000
 MEND_AFTER_S = 1.0
 
@@ -120,7 +122,7 @@ class EchoReader:
     def _run(self) -> None:
         while not self._stopped:
             try:
-                with PartitionConsumer(self._settings) as consumer:
+                with PartitionConsumer(self._settings, fetch_wait_ms=FETCH_WAIT_MS) as consumer:
                     self._resume(consumer)
                     while not self._stopped:
                         self._turn(consumer)
@@ -146,15 +148,28 @@ class EchoReader:
     def _begin_wanted(self, consumer: PartitionConsumer) -> None:
         with self._lock:
             wanted, self._wanted = self._wanted, []
-        for partition in wanted:
-            place = TopicPartition(self._topic, partition)
-            ready = self._followed[partition]
-            try:
-                self._check(consumer)
-                self._next[partition] = consumer.add({place: TAIL}, REQUEST_MS)[place]
+            if wanted and self._next and self._reads_all():
+                wanted.extend(p for p in range(self._settings.partitions) if p not in self._followed)
+                now = time.monotonic()
+                for partition in wanted:
+                    self._followed.setdefault(partition, Future())
+                    if not self._users[partition]:
+                        self._quiet_since[partition] = now
+        if not wanted:
+            return
+        waiting = [self._followed[partition] for partition in wanted]
+        try:
+            self._check(consumer)
+            places = {TopicPartition(self._topic, partition): TAIL for partition in wanted}
+            self._next.update({place.partition: at for place, at in consumer.add(places, REQUEST_MS).items()})
+            for ready in waiting:
                 ready.set_result(None)
-            except KafkaFault as error:
+        except KafkaFault as error:
+            for ready in waiting:
                 ready.set_exception(error)
+
+    def _reads_all(self) -> bool:
+        return self._settings.partitions <= ALL_AT_ONCE_MAX
 
     def _check(self, consumer: PartitionConsumer) -> None:
         """Once: under another count of partitions our facts would stand where nobody folds them."""
@@ -168,7 +183,7 @@ class EchoReader:
         self._checked = True
 
     def _end_quiet(self, consumer: PartitionConsumer) -> None:
-        if not self._quiet_since:
+        if not self._quiet_since or (self._reads_all() and any(self._users.values())):
             return
         horizon = time.monotonic() - QUIET_AFTER_S
         with self._lock:
