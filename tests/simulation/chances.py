@@ -40,12 +40,15 @@ class Mix:
     rebalances: int = 1
     people: float = 0.3
     jitter_ms: int = 10
+    repeated: float = 0.02  # a fact stands on the ledger twice
 
     @classmethod
     def none(cls) -> Mix:
         """Return a mix in which nothing happens."""
         zero = 0.0
-        return cls(0, zero, zero, True, (), zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, 0, 0, zero, 0)
+        return cls(
+            0, zero, zero, True, (), zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, 0, 0, zero, 0, zero
+        )
 
     @classmethod
     def drawn(cls, chance: Random, *, keeps_a1: bool = True) -> Mix:
@@ -77,6 +80,7 @@ class Mix:
             rebalances=chance.choice((0, 0, 1, 3)),
             people=chance.choice((0.0, 0.0, 0.5)),
             jitter_ms=chance.choice((0, 10)),
+            repeated=chance.choice((0.0, 0.03)),
         )
 
     @classmethod
@@ -103,6 +107,7 @@ class Mix:
             rebalances=chance.randint(0, 4),
             people=chance.choice((0.0, 1.0)),
             jitter_ms=10,
+            repeated=chance.choice((0.0, 0.1)),
         )
 
     @classmethod
@@ -128,6 +133,7 @@ class Mix:
             rebalances=chance.choice((0, 1)),
             people=chance.choice((0.0, 0.8)),
             jitter_ms=10,
+            repeated=chance.choice((0.0, 0.1)),
         )
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations, islice
 from random import Random
 
 from tests.simulation.agents import Script
@@ -37,3 +38,11 @@ def single_kills(kinds: tuple[int, ...]) -> Iterator[dict[tuple[str, int], Fault
     for role, count in points_of(kinds).items():
         for point in range(count):
             yield {(role, point): Kill()}
+
+
+def double_kills(kinds: tuple[int, ...], share: int, shares: int) -> Iterator[dict[tuple[str, int], Fault]]:
+    """Yield every `shares`-th pair of kills: of the same role or of two."""
+    points = [(role, point) for role, count in points_of(kinds).items() for point in range(count)]
+    pairs = combinations(points, 2)
+    for first, second in islice(pairs, share, None, shares):
+        yield {first: Kill(), second: Kill()}

@@ -70,6 +70,10 @@ class Pipeline:
             return self.chance.choice((self.chance.randint(20, 400), self.chance.randint(200, 2_500)))
         return self.chance.randint(1, high_ms) if self.mix.slow else 1
 
+    def _repeat(self, key: bytes, data: bytes, fact: Fact) -> None:
+        stored = self.broker.append(self.topics.ledger, key=key, value=data, partition=PARTITION)
+        self.schedule.say("ledger", f"{stored.offset}: again {in_words(fact)}")
+
     def landing_ms(self, *, uncertain: bool) -> int:
         """Return how long a request is under way to a remote: a remote shows an effect within `settle_ms` (A1)."""
         if uncertain and self.chance.random() < 0.5:
@@ -102,6 +106,9 @@ class Pipeline:
                 schedule.after(answer_ms, lambda: told(stored), process)
 
         schedule.after(at_ms - schedule.now_ms, arrive)
+        if self.happens(mix.repeated):  # at least once: a retry somewhere below, or a replay
+            again_ms = self.chance.choice((1, 20, 300, 2_000, 8_000))
+            schedule.after(at_ms - schedule.now_ms + again_ms, lambda: self._repeat(key, data, fact))
         if lost:
             schedule.after(answer_ms, lambda: told(False), process)
 

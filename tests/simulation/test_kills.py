@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import pytest
-from tests.simulation.exhaustive import ROLES, orders, play_with, points_of, single_kills
+from tests.simulation.exhaustive import ROLES, double_kills, orders, play_with, points_of, single_kills
+from tests.simulation.world import KINDS
+
+SHARES = 150
 
 
 @pytest.mark.parametrize("kinds", list(orders()))
 def test_a_kill_between_any_two_effects_breaks_no_promise(kinds: tuple[int, ...]) -> None:
     for faults in single_kills(kinds):
+        verdict = play_with(kinds, faults)
+        assert verdict.broken == [], f"{kinds} with {faults}"
+
+
+@pytest.mark.parametrize("number", range(len(KINDS)))
+def test_two_kills_break_no_promise_either(number: int) -> None:
+    """Every pair of points would be too many: each order of remotes takes its share of them."""
+    kinds = list(orders())[number]
+    for faults in double_kills(kinds, share=number, shares=SHARES):
         verdict = play_with(kinds, faults)
         assert verdict.broken == [], f"{kinds} with {faults}"
 

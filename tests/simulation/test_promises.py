@@ -18,5 +18,12 @@ def test_every_promise_is_kept_whatever_happens(first: int) -> None:
         assert play(seed).broken == [], f"python -m tests.simulation {seed}"
 
 
+@pytest.mark.parametrize("first", range(0, SEEDS // 5, BATCH))
+def test_where_a1_fails_what_does_not_rest_on_it_still_holds(first: int) -> None:
+    """Sleepers wake with a call in hand: undone twice is only what rests on `verify`, and nothing hangs."""
+    for seed in range(first, first + BATCH):
+        assert play(seed, keeps_a1=False).broken == [], f"python -m tests.simulation {seed} --without-a1"
+
+
 def test_a_seed_is_one_story() -> None:
     assert play(7, tell=True).story == play(7, tell=True).story
