@@ -86,17 +86,34 @@ class _Delivery:
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
-            self.client.done.append((self.answer, _acknowledged(message)))
+            self.client.done.append((self.answer, self.client.places.answer(message)))
         else:
             self.client.failed(self, error, message)
 
 
-def _acknowledged(message: Message) -> Ack | WriteError:
-    partition, offset = message.partition(), message.offset()
-    if partition is None or offset is None or offset < 0:
-        # A repeat that the broker recognised, but so old that it no longer says where the first one stands.
-        return MaybeWritten(f"{message.topic()}: written, but the broker does not say where", code="NO_OFFSET")
-    return Ack(partition, offset, message.timestamp()[1])
+class Places:
+    """Tells where acknowledged records stand. Asked with the reports of one client, in their order.
+
+    A repeat that the broker recognises, but so late that it no longer knows where the first one stands, is answered
+    with offset -1 for the whole batch; the client counts on from there, so that the batch's second record is reported
+    at 0, the third at 1 (librdkafka 2.16, `rd_kafka_msgq_set_metadata`). Such a count is never taken for a place: after
+    n records without one on a partition, a real offset is n or more, the counted one n - 1.
+    """
+
+    __slots__ = ("_counted",)
+
+    def __init__(self) -> None:
+        self._counted: dict[tuple[str | None, int | None], int] = {}
+
+    def answer(self, message: Message) -> Ack | WriteError:
+        partition, offset = message.partition(), message.offset()
+        place = (message.topic(), partition)
+        if partition is None or offset is None or offset < 0 or offset == self._counted.get(place):
+            self._counted[place] = (-1 if offset is None else offset) + 1
+            return MaybeWritten(f"{message.topic()}: written, but the broker does not say where", code="NO_OFFSET")
+        if self._counted:
+            self._counted.pop(place, None)
+        return Ack(partition, offset, message.timestamp()[1])
 
 
 class Client:
@@ -106,6 +123,7 @@ class Client:
         self.pid = os.getpid()
         self.broken = False
         self.done: list[Pending] = []
+        self.places = Places()
         self._requests: Requests = {}
         self._undecided: list[tuple[_Delivery, KafkaError, str, float]] = []
         self._answered = threading.Condition()
