@@ -1,14 +1,15 @@
 """Two processors, two compensators, two hundred workflows, and chance: the world is the judge.
 
-While agents work, at times that chance says, each kind of part is killed and frozen and woken, a process of agents is
-killed, the broker is killed and restarted on its data, Redis forgets everything. A failure prints the seed of the
-schedule; what the machine made of it is in the logs.
+While agents work, in an order that chance says, each kind of part is killed, frozen and woken, and retired; a process
+of agents is killed; the broker is killed and restarted on its data; Redis forgets everything, and is gone for a while.
+A failure prints the seed of the schedule; what the machine made of it is in the logs.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,8 +37,9 @@ from amends.schemas.commands import Incident, IncidentState, Phase, WorkflowEcho
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
 
 WORKFLOWS = 200
-EVERY_MS = 350  # two processes of agents: a hundred workflows each, in 35 s
+EVERY_MS = 400  # two processes of agents: a hundred workflows each, in 40 s
 FROZEN_MS = 8_000  # longer than the session of a part (6 s), shorter than half the longest lease (20 s)
+REDIS_GONE_S = 2.0
 DEADLINE_S = 300.0
 CLOSED = frozenset({Phase.SUCCEEDED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS})
 
@@ -98,16 +100,24 @@ class Chaos:
             ("freeze a processor", lambda: self.stage.freeze(chance.choice(self.stage.processors), FROZEN_MS)),
             ("kill a compensator", lambda: self.stage.kill(chance.choice(self.stage.compensators))),
             ("freeze a compensator", lambda: self.stage.freeze(chance.choice(self.stage.compensators), FROZEN_MS)),
+            ("retire a processor", lambda: self.stage.retire(chance.choice(self.stage.processors))),
+            ("retire a compensator", lambda: self.stage.retire(chance.choice(self.stage.compensators))),
             ("flush Redis", self._flush),
+            ("kill Redis", self._restart_registry),
             ("kill the broker", self._restart_broker),
             ("kill a process of agents", self._kill_agents),
         ]
         chance.shuffle(acts)
-        return [(4.0 * place + chance.uniform(2, 6), word, act) for place, (word, act) in enumerate(acts)]
+        return [(3.5 * place + chance.uniform(2, 5), word, act) for place, (word, act) in enumerate(acts)]
 
     def _flush(self) -> None:
         with redis.Redis.from_url(self.registry.url) as client:
             client.flushall()
+
+    def _restart_registry(self) -> None:
+        self.registry.kill()
+        time.sleep(REDIS_GONE_S)
+        self.registry.restart()
 
     def _restart_broker(self) -> None:
         self.kafka.kill()
@@ -152,6 +162,11 @@ class Chaos:
         records = self._records(self.settings.topics.incidents)
         last = {record.incident_id: record for record in records if isinstance(record, Incident)}
         return [incident for incident in last.values() if incident.state is IncidentState.OPEN]
+
+    def facts(self, workflow: str) -> list[str]:
+        """Return what the ledger holds of a workflow."""
+        places = self._records(self.settings.topics.ledger)
+        return [str(fact) for fact in places if getattr(fact, "workflow_id", "") == workflow]
 
     def lag(self) -> int:
         """Return how many records are not committed: of the ledger by processors, of commands by compensators."""
@@ -204,8 +219,9 @@ def test_two_hundred_workflows_under_kills_and_freezes_leave_nothing_and_do_noth
         wrong += [f"{name}: {what} (agent: {told}, {phase}): {written}" for what in problems(told, echo, written)]
     wrong += [f"an incident that no one needs: {incident.summary}" for incident in chaos.incidents()]
     print(Counter(said.values()), Counter(str(echo.phase) for echo in echoes.values()))
-    assert not wrong, "\n".join([chaos.words(), *wrong])
+    assert not wrong, "\n".join([chaos.words(), *wrong, *chaos.facts(wrong[0].partition(":")[0])])
     assert not chaos.stage.crashed, chaos.words()
+    assert [a.part.child.exit_code for a in chaos.agents if a.part is not None] == [-signal.SIGKILL, 0, 0]
     until(lambda: chaos.lag() == 0, lambda: f"{chaos.words()}\nlag {chaos.lag()}", every_s=1)
 
 
@@ -219,6 +235,8 @@ def problems(said: str, echo: WorkflowEcho | None, written: list[str]) -> list[s
         wrong.append(f"the agent was told of a success, and it is {echo.phase}")
     if said.startswith("failed") and stands:
         wrong.append(f"the agent failed ({said}), and it is {echo.phase}")
+    if "AlreadyRunning" in said:
+        wrong.append("the agent was told that its id is in use, and nobody else used it")
     return wrong
 
 

@@ -34,6 +34,7 @@ class Stage:
     compensators: list[Part] = field(default_factory=list)
     frozen: set[str] = field(default_factory=set)
     crashed: list[str] = field(default_factory=list)
+    _retired: list[Part] = field(default_factory=list)
     _were_frozen: set[str] = field(default_factory=set)
     _count: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -55,6 +56,16 @@ class Stage:
                 return
             part.kill()
             self.told(f"SIGKILL to {part.name}")
+            self._replace(part)
+
+    def retire(self, part: Part) -> None:
+        """SIGTERM a part, as when a new release is rolled out; another is started in its place at once."""
+        with self._lock:
+            if part.name in self.frozen or not self._leaves(part):
+                return
+            part.child.process.send_signal(signal.SIGTERM)
+            self.told(f"SIGTERM to {part.name}")
+            self._retired.append(part)
             self._replace(part)
 
     def kill_processor(self, chance: int) -> None:
@@ -90,6 +101,12 @@ class Stage:
                     self.crashed.append(f"{part.name} ended by itself with {code}:\n{part.last_words()}")
                 self._leaves(part)
                 self._replace(part)
+            for part in self.parts.dead(self._retired):
+                self._retired.remove(part)
+                if part.child.exit_code != 0:
+                    self.crashed.append(
+                        f"{part.name}, told to end, ended with {part.child.exit_code}:\n{part.last_words()}"
+                    )
 
     def stop(self) -> None:
         """Wake whoever is frozen and stop all."""

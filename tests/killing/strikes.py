@@ -129,8 +129,8 @@ def _after_a_kill(plan: Plan) -> list[Mapping[Kind, Wanted]]:
     place = SEQUENCE.index(at.call.kind)
     # A call that was cut before its effect may be made, and undone, when it is sent again with its key.
     undone = _undone(place if at.moment is Moment.BEFORE else place + 1)
-    # In the moment between the last answer and death success may have been claimed.
-    claimed = at.moment is Moment.ANSWERED and place == len(SEQUENCE) - 1
+    # In the moment between an answer and death, even the rest of the calls may be made and success be claimed.
+    claimed = at.moment is Moment.ANSWERED
     return [undone, STANDING] if claimed else [undone]
 
 
