@@ -68,6 +68,7 @@ class Belief:
     calls: dict[str, Told] = field(default_factory=dict)
     ends: list[tuple[int, Outcome | AmendsError]] = field(default_factory=list)
     processes: int = 0
+    disturbed: bool = False  # one of them was killed, or slept
 
 
 @dataclass(frozen=True, slots=True)

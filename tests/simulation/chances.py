@@ -41,6 +41,7 @@ class Mix:
     people: float = 0.3
     jitter_ms: int = 10
     repeated: float = 0.02  # a fact stands on the ledger twice
+    outages: int = 0  # of the ledger
 
     @classmethod
     def none(cls) -> Mix:
@@ -81,6 +82,7 @@ class Mix:
             people=chance.choice((0.0, 0.0, 0.5)),
             jitter_ms=chance.choice((0, 10)),
             repeated=chance.choice((0.0, 0.03)),
+            outages=chance.choice((0, 0, 1, 3)),
         )
 
     @classmethod
@@ -145,6 +147,7 @@ class Mix:
         mix.fault_rate = chance.choice((0.03, 0.1, 0.2))
         mix.freezes = chance.choice((0.5, 0.9))
         mix.rebalances = chance.choice((0, 3))
+        mix.outages = 0
         return mix
 
 

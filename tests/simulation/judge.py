@@ -200,6 +200,23 @@ def _of_belief(case: Case, world: World, workflow: Workflow, belief: Belief) -> 
     return broken
 
 
+def of_the_living(fold: Partition, beliefs: dict[str, Belief]) -> list[Broken]:
+    """No agent that lived and was heard is failed for its silence, not even after an outage of the ledger."""
+    broken: list[Broken] = []
+    for workflow_id, belief in beliefs.items():
+        workflow = fold.workflow(workflow_id)
+        if (
+            workflow is None
+            or belief.disturbed
+            or not belief.ends
+            or "went silent" not in workflow.header.turned_reason
+        ):
+            continue
+        if all(isinstance(end, scope_flow.Turned | WorkflowTurned) for _, end in belief.ends):
+            broken.append(Broken(4, f"{workflow_id}: a live agent was failed: {workflow.header.turned_reason}"))
+    return broken
+
+
 def _kind_of(case: Case, deed: Deed) -> Idempotency | None:
     workflow_id, step_id = case.steps[deed.reference]
     workflow = case.fold.workflow(workflow_id)

@@ -17,6 +17,7 @@ from amends.processors import ladder as rungs
 from amends.processors.memory import MemoryBroker
 from amends.processors.partition import Partition
 from amends.processors.state import AttemptState
+from amends.processors.timers import Silences
 from amends.producers import effects, flow, scope_flow
 from amends.producers.scope import Scope
 from amends.schemas.facts import StepStatus, WorkflowStatus
@@ -180,3 +181,7 @@ def both(*breaks: Break) -> Break:
             one(patch)
 
     return apply
+
+
+def silences_extend_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Silences, "heartbeat_due_ms", lambda self, armed_at_ms, lease_ms: armed_at_ms + lease_ms)

@@ -101,6 +101,10 @@ class ProcessorProcess(Process):
         schedule = self._pipeline.schedule
         if tenure != self._tenure:
             return
+        outage_ms = self._pipeline.outage_until_ms - schedule.now_ms
+        if outage_ms > 0:
+            schedule.after(outage_ms, lambda: self._step(own, tenure), self)
+            return
         try:
             atom = next(own)
         except StopIteration:

@@ -55,6 +55,7 @@ class Pipeline:
         self.registry = MemoryRegistry(lambda: schedule.now_ms)
         self.world = World()
         self.tools = {tool.name: tool for tool in tools}
+        self.outage_until_ms = 0  # the ledger takes nothing until then
         self.calm = False  # no more faults: what is left must come to its end
 
     def _append_time_ms(self) -> int:
@@ -96,6 +97,8 @@ class Pipeline:
         data = encode(fact)
         key = fact.workflow_id.encode()
         at_ms = max(schedule.now_ms + self.delay_ms(), process.written_at_ms)
+        if at_ms < self.outage_until_ms:
+            at_ms = self.outage_until_ms + self.delay_ms()
         process.written_at_ms = at_ms
         answer_ms = self.delay_ms()
 

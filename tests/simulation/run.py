@@ -10,7 +10,7 @@ from random import Random
 
 from tests.simulation.agents import AgentProcess, Belief, Script
 from tests.simulation.chances import FaultsAt, Mix, RandomFaults
-from tests.simulation.judge import Broken, judge
+from tests.simulation.judge import Broken, Case, judge, of_the_living
 from tests.simulation.owners import SESSION_MS, ProcessorProcess
 from tests.simulation.people import Person
 from tests.simulation.pipeline import PARTITION, Pipeline
@@ -150,6 +150,7 @@ class Run:
 
     def _killed(self, process: Process) -> None:
         if isinstance(process, AgentProcess):
+            self.beliefs[process.script.workflow_id].disturbed = True
             if self.chance.random() < self.scenario.resumes:
                 self.schedule.after(
                     self.chance.choice((100, 3_000, 9_000)), lambda: self._agent(process.script, resumes=True)
@@ -158,6 +159,8 @@ class Run:
             self.schedule.after(SESSION_MS, self._heal)
 
     def _frozen(self, process: Process, duration_ms: int) -> None:
+        if isinstance(process, AgentProcess):
+            self.beliefs[process.script.workflow_id].disturbed = True
         noticed_ms = self.chance.choice((20, 300, SESSION_MS))  # it may have been silent for a while
         if not isinstance(process, AgentProcess) and duration_ms > noticed_ms:
             self.schedule.after(noticed_ms, lambda: self._take_from(process))
@@ -216,12 +219,20 @@ class Run:
         for _ in range(mix.rebalances):
             self.schedule.after(self._sometime_ms(), self._new_worker)
             self.schedule.after(self._sometime_ms(), self._new_owner)
+        for _ in range(mix.outages):
+            self.schedule.after(self._sometime_ms(), self._outage)
         if self.chance.random() < mix.people:
             self.person.start()
 
     def _sometime_ms(self) -> int:
         """Most of what matters happens early."""
         return self.chance.randint(0, self.chance.choice((100, 1_000, 5_000, DISTURBED_MS)))
+
+    def _outage(self) -> None:
+        """Facts wait for the ledger, and so does its owner; whoever waits for it is told late."""
+        length_ms = self.chance.choice((500, 4_000, 7_500, 7_500, 20_000))
+        self.schedule.say("ledger", f"takes nothing for {length_ms} ms")
+        self.pipeline.outage_until_ms = max(self.pipeline.outage_until_ms, self.schedule.now_ms + length_ms)
 
     def _flush(self) -> None:
         self.schedule.say("redis", "is flushed")
@@ -248,6 +259,10 @@ class Run:
         ledger = self.pipeline.broker.read(self.pipeline.topics.ledger, PARTITION)
         terms = Terms(self.pipeline.topics, frozenset({"default"}))
         broken = judge(self.pipeline.world, ledger, terms, self.beliefs, keeps_a1=self.scenario.mix.keeps_a1)
+        lossless = not (self.scenario.mix.ack_lost or self.scenario.mix.write_refused)
+        if lossless:
+            fold = Case(ledger, terms).fold
+            broken.extend(of_the_living(fold, self.beliefs))
         if not rest:
             broken.append(Broken(6, "ten minutes after the last disturbance something is still going on"))
         return Verdict(broken, self.story, self.schedule.events, getattr(self.scenario.faults, "counts", {}))

@@ -40,18 +40,19 @@ class Mutation:
 
 MUTATIONS = (
     Mutation("no read back", "H3", m.no_read_back, "hammered", 0),
-    Mutation("first in, first out", "promise 3", m.first_in_first_out, "drawn", 2),
-    Mutation("unknown counts as failed", "H1", m.unknown_is_failed, "drawn", 25),
+    Mutation("first in, first out", "promise 3", m.first_in_first_out, "drawn", 4),
+    Mutation("unknown counts as failed", "H1", m.unknown_is_failed, "drawn", 16),
     Mutation("the attempt is in the undo key", "H3", m.attempt_in_the_undo_key, "hammered", 5),
     Mutation("an owner is a host, not a delivery", "H3", m.an_owner_is_a_host, "hammered", 227),
     Mutation("verify is not asked first", "(e) 8", m.verify_is_not_asked_first, "hammered", 45),
     Mutation("no settle wait", "H11", m.no_settle_wait, "haunted", 2),
-    Mutation("a new step does not release", "H11", m.new_steps_do_not_release, "usurped", 134),
+    Mutation("a new step does not release", "H11", m.new_steps_do_not_release, "usurped", 123),
     Mutation("zombies may checkpoint", "H7", m.zombies_may_checkpoint, "usurped", 83),
     Mutation("compensators ignore the clock", "H3", m.compensators_ignore_the_clock, "hammered", 84),
+    Mutation("silences extend nothing", "H21", m.silences_extend_nothing, "drawn", 31),
     Mutation("agents have no fence", "H15", m.agents_have_no_fence, "haunted", 34),
     Mutation("success by self-report", "H12", m.success_by_self_report, "haunted", 14),
-    Mutation("outputs only when a change is seen", "H8", m.outputs_only_when_a_change_is_seen, "usurped", 59),
+    Mutation("outputs only when a change is seen", "H8", m.outputs_only_when_a_change_is_seen, "usurped", 47),
     Mutation("commands are sent once", "H8", m.commands_are_sent_once, "hammered", 3),
     Mutation("neither is tried again", "promise 2", m.neither_is_tried_again, "hammered", 37),
     Mutation(
