@@ -47,7 +47,7 @@ MUTATIONS = (
     Mutation("verify is not asked first", "(e) 8", m.verify_is_not_asked_first, "hammered", 45),
     Mutation("no settle wait", "H11", m.no_settle_wait, "haunted", 2),
     Mutation("a new step does not release", "H11", m.new_steps_do_not_release, "usurped", 123),
-    Mutation("zombies may checkpoint", "H7", m.zombies_may_checkpoint, "usurped", 83),
+    Mutation("zombies may checkpoint", "H7", m.zombies_may_checkpoint, "usurped", 591),
     Mutation("compensators ignore the clock", "H3", m.compensators_ignore_the_clock, "hammered", 84),
     Mutation("silences extend nothing", "H21", m.silences_extend_nothing, "drawn", 31),
     Mutation("agents have no fence", "H15", m.agents_have_no_fence, "haunted", 34),
