@@ -15,9 +15,10 @@ from typing import assert_never
 from amends.local.story.calls import BACKWARD, FORWARD, SEQUENCE, RemoteCall
 from amends.local.story.world import Kind, Wanted
 
-FROZEN_MS = (
-    9_000  # longer than the lease of an agent (3 s), of a call or an undo (4 s), and the session of a part (6 s)
-)
+# Longer than the lease of an agent (3 s), of a call or an undo (4 s), and the session of a part (6 s). The one who is
+# struck is inside a call, its request under way. A neighbour in the same compensator that is between its look at the
+# clock and its send just then sleeps longer than A1 allows; those are few milliseconds, and a refund would show it.
+FROZEN_MS = 9_000
 ANSWERED_WITHIN_MS = 30
 
 
