@@ -70,9 +70,10 @@ def _play_all(played: Theatre, seeds: range, at_once: int, folder: Path, *, told
                 print("\n".join(runs[-1].lines))
     played.stage.await_awake()
     time.sleep(QUIET_S)
+    world = played.outside.world()
     for run in runs:
         known = len(run.problems)
-        played.judge(run)
+        played.judge(run, world)
         for problem in run.problems[known:]:
             print(f"  seed {run.plan.seed}, when all was over: {problem}")
     for stray in played.strays():

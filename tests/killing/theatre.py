@@ -94,14 +94,14 @@ class Theatre:
         )
         run.said = self._await_agent(run, run.agent)
         self._await_closed(run)
-        self.judge(run)
+        self.judge(run, self.outside.world())
         run.took_s = time.monotonic() - run.begun_s
         return run
 
-    def judge(self, run: Run) -> None:
+    def judge(self, run: Run, world: list[Thing]) -> None:
         """Add what is wrong with the world of this run, and what nobody should have been asked about."""
         assert run.said is not None
-        things = [thing for thing in self.outside.world() if thing.order == run.order]
+        things = [thing for thing in world if thing.order == run.order]
         verdicts = [judge(things, {run.order: wanted}) for wanted in allowed(run.plan, run.said)]
         run.problems += [problem for problem in min(verdicts, key=len) if problem not in run.problems]
         if run.said is Said.SUCCEEDED and run.phase not in ("", "SUCCEEDED", "FINISHING"):
