@@ -14,7 +14,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -67,7 +67,7 @@ class Answer:
     loop: Any = None
     """The event loop of the waiter: answers for one loop are given together by `give_later`."""
 
-    def give_later(self, answers: list[Pending]) -> None:
+    def give_later(self, answers: Sequence[tuple[Answer, Ack | Exception]]) -> None:
         raise NotImplementedError
 
 
@@ -107,12 +107,13 @@ class Places:
 
     def answer(self, message: Message) -> Ack | WriteError:
         partition, offset = message.partition(), message.offset()
+        if partition is not None and offset is not None and offset >= 0 and not self._counted:  # nearly always
+            return Ack(partition, offset, message.timestamp()[1])
         place = (message.topic(), partition)
         if partition is None or offset is None or offset < 0 or offset == self._counted.get(place):
             self._counted[place] = (-1 if offset is None else offset) + 1
             return MaybeWritten(f"{message.topic()}: written, but the broker does not say where", code="NO_OFFSET")
-        if self._counted:
-            self._counted.pop(place, None)
+        self._counted.pop(place, None)
         return Ack(partition, offset, message.timestamp()[1])
 
 
@@ -163,7 +164,7 @@ class Client:
                 key,
                 -1 if partition is None else partition,
                 on_delivery=delivery,
-                headers=list(headers) if headers else None,
+                headers=headers if type(headers) is list else list(headers),
             )
         except BufferError:
             refused = NotWritten("the queue of records that wait for their answer is full", code="_QUEUE_FULL")

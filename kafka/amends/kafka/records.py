@@ -17,8 +17,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(NamedTuple):
     """Where a record stands, acknowledged by all replicas in sync. `appended_at_ms` is the broker's clock on a topic
     with LogAppendTime, else the writer's."""
 
