@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 from tests.core.ledger import LEASE_MS, Ledger, contract_of
 
-from amends.schemas.commands import DeadLetter, UndoCommand
+from amends.processors.terms import Terms
+from amends.schemas.commands import DeadLetter, Incident, UndoCommand
 from amends.schemas.contract import Effect, Idempotency
 from amends.schemas.facts import (
     Decision,
@@ -460,6 +461,19 @@ def test_a_lane_that_does_not_exist_is_an_incident_and_other_workflows_go_on() -
     ledger.said(WorkflowStatus.FAILED)
     assert ledger.incidents() == {"lane_missing": "OPEN"}
     assert ledger.commanded() == []
+
+
+def test_a_start_with_the_lane_closes_its_incident_and_commands_what_waited() -> None:
+    ledger = Ledger()
+    ledger.start()
+    ledger.did("pay", contract_of("pay", lane="late"))
+    ledger.said(WorkflowStatus.FAILED)
+    ledger.terms = Terms(lanes=frozenset({"default", "late"}))
+    ledger.crash()
+    assert ledger.incidents() == {"lane_missing": "CLOSED"}
+    assert ledger.commanded() == [[("pay", 0, 0)]]
+    ledger.crash()
+    assert len(ledger.of(Incident)) == 2
 
 
 def test_a_fact_of_a_workflow_never_started_is_a_stray_and_no_workflow() -> None:

@@ -38,7 +38,6 @@ class Sent:
     commands: dict[tuple[object, ...], int] = field(default_factory=dict[tuple[object, ...], int])  # until when
     dead: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     proposed: dict[tuple[object, ...], int] = field(default_factory=dict[tuple[object, ...], int])
-    restored: bool = False  # what was sent before is not known for lanes: they are no part of the state
 
 
 @dataclass(slots=True)
@@ -47,6 +46,9 @@ class Outbox:
 
     terms: Terms
     partition: int
+    lanes_missing: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    """(workflow id, lane) of each open incident of a lane that does not exist. It depends on settings, so it is no part
+    of a workflow's state; it is kept beside it, so that a start with the lane closes what was opened."""
     _emissions: list[Emission] = field(default_factory=list[Emission])
 
     def add(self, emission: Emission) -> None:
@@ -58,7 +60,7 @@ class Outbox:
 
     def as_sent(self, workflow: Workflow) -> Sent:
         """Return what a restored workflow has surely sent: all that follows from facts the checkpoint covers."""
-        sent = Sent(echo=_echoed(workflow), restored=True)
+        sent = Sent(echo=_echoed(workflow))
         for step, trouble in _troubles(workflow):
             incident = self._incident_id(workflow, step, trouble)
             state = IncidentState.OPEN if trouble.closed_at_ms is None else IncidentState.CLOSED
@@ -232,10 +234,10 @@ class Outbox:
         if until_ms > now_ms:
             return until_ms
         if command.lane not in self.terms.lanes:
-            self._lane_missing(workflow, sent, command.lane, IncidentState.OPEN, now_ms)
+            self._lane_missing(workflow, command.lane, IncidentState.OPEN, now_ms)
             sent.commands[name] = now_ms + self.terms.lane_again_ms
             return now_ms + self.terms.lane_again_ms
-        self._lane_found(workflow, sent, command.lane, now_ms)
+        self._lane_missing(workflow, command.lane, IncidentState.CLOSED, now_ms)
         again_ms = now_ms + self.terms.command_repeat_ms
         if isinstance(command, UndoCommand):
             for member in command.entries:
@@ -246,23 +248,21 @@ class Outbox:
         self._send(topic, command, command.workflow_id, now_ms, f"{command.as_of}-{now_ms}")
         return again_ms
 
-    def _lane_missing(self, workflow: Workflow, sent: Sent, lane: str, state: IncidentState, now_ms: int) -> None:
+    def _lane_missing(self, workflow: Workflow, lane: str, state: IncidentState, now_ms: int) -> None:
+        """Open or close the incident of a lane, unless it is so already."""
         header = workflow.header
+        subject = (header.workflow_id, lane)
+        if (state is IncidentState.OPEN) == (subject in self.lanes_missing):
+            return
         reason = f"there is no undo lane {lane!r}: its undos wait"
+        if state is IncidentState.OPEN:
+            self.lanes_missing.add(subject)
+        else:
+            self.lanes_missing.discard(subject)
         closed_at_ms = now_ms if state is IncidentState.CLOSED else None
         trouble = Trouble("lane_missing", 1, reason, header.folded_to, header.turned_at_ms, closed_at_ms)
         name = incident_id(header.workflow_id, header.started_offset, "lane_missing", lane)
-        if sent.incidents.get(name) != (state, 1):
-            sent.incidents[name] = (state, 1)
-            self._incident(workflow, None, trouble, name, state, now_ms)
-
-    def _lane_found(self, workflow: Workflow, sent: Sent, lane: str, now_ms: int) -> None:
-        """Close the incident of a lane that exists now; after a restore too, where nobody knows if there was one."""
-        header = workflow.header
-        name = incident_id(header.workflow_id, header.started_offset, "lane_missing", lane)
-        if sent.restored or sent.incidents.get(name, (None, 0))[0] is IncidentState.OPEN:
-            sent.restored = False
-            self._lane_missing(workflow, sent, lane, IncidentState.CLOSED, now_ms)
+        self._incident(workflow, None, trouble, name, state, now_ms)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 

@@ -63,6 +63,7 @@ class Partition:
         self._wakes: list[tuple[int, bytes]] = []  # when a plan has more to command
         self._leases: list[tuple[int, bytes]] = []  # when a Timeout is to be proposed
         self._cool: dict[bytes, None] = {}
+        self._lanes_kept: set[tuple[str, str]] = set()  # as the changelog has them
         self.folded_to = -1
         self.facts_folded = 0
 
@@ -71,7 +72,9 @@ class Partition:
     def restore(self, key: bytes, value: bytes | None) -> None:
         """Take one changelog record; in order, the last of a key counts."""
         if key == records.PARTITION_KEY:
-            self._silences = records.decode_silences(value) if value is not None else Silences()
+            if value is not None:
+                self._silences, self._outbox.lanes_missing = records.decode_partition(value)
+                self._lanes_kept = set(self._outbox.lanes_missing)
         elif key.startswith(records.CONTRACT_PREFIX):
             if value is not None:
                 self._learn_contract(key[len(records.CONTRACT_PREFIX) :].decode(), value)
@@ -310,8 +313,10 @@ class Partition:
         self._new_contracts = []
         for key in self._dirty:
             made.extend(self._changes_of(key, self._slots[key]))
-        if self._dirty:
-            made.append((records.PARTITION_KEY, records.encode_silences(self._silences)))
+        if self._dirty or self._lanes_kept != self._outbox.lanes_missing:
+            self._lanes_kept = set(self._outbox.lanes_missing)
+            value = records.encode_partition(self._silences, self._outbox.lanes_missing)
+            made.append((records.PARTITION_KEY, value))
         self._dirty = {}
         self._chill()
         return made

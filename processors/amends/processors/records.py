@@ -102,13 +102,15 @@ def is_live(data: bytes) -> bool:
     return data.startswith(_LIVE)
 
 
-def encode_silences(silences: Silences) -> bytes:
-    return _encode([silences.last_at_ms, silences.gaps]).encode()
+def encode_partition(silences: Silences, lanes_missing: set[tuple[str, str]]) -> bytes:
+    """Return what is kept of the partition as a whole."""
+    return _encode([silences.last_at_ms, silences.gaps, sorted(lanes_missing)]).encode()
 
 
-def decode_silences(data: bytes) -> Silences:
-    last_at_ms, gaps = json.loads(data)
-    return Silences(last_at_ms, [(at, gap) for at, gap in gaps])
+def decode_partition(data: bytes) -> tuple[Silences, set[tuple[str, str]]]:
+    last_at_ms, gaps, *more = json.loads(data)
+    lanes_missing = {(workflow_id, lane) for workflow_id, lane in (more[0] if more else [])}
+    return Silences(last_at_ms, [(at, gap) for at, gap in gaps]), lanes_missing
 
 
 def _attempt_row(a: Attempt) -> list[Any]:
