@@ -1,7 +1,7 @@
 """Two tools over a small database file, how each is undone, and an agent that uses them.
 
 `python travel.py` books a hotel and a flight; `python travel.py fail` fails after both; `python travel.py kill` ends
-itself by SIGKILL after both. The compensator imports this same module.
+itself by SIGKILL after both; `python travel.py list` prints the database. The compensator imports this same module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import uuid
 from contextlib import closing
 
 from amends.producers import workflow
-from amends.tools import KEY, Absent, Present, Step, StillThere, Undone, compensable
+from amends.tools import KEY, Absent, Present, Step, StillThere, Undone, Unknown, compensable
 
 DATABASE = os.environ.get("BOOKINGS", "bookings.sqlite")
 
@@ -33,13 +33,25 @@ def book(what: str, guest: str, key: str) -> dict[str, str]:
 
 def cancel(booking: str) -> None:
     with closing(bookings()) as database:
-        database.execute("UPDATE bookings SET state = 'cancelled' WHERE key = ?", (booking,))
+        found = database.execute("UPDATE bookings SET state = 'cancelled' WHERE key = ?", (booking,)).rowcount
+    if not found:  # another database file than the agent's? Who does not know a booking must not say it is cancelled.
+        raise LookupError(f"no booking {booking} in {os.path.abspath(DATABASE)}")
 
 
 def state(booking: str) -> str | None:
     with closing(bookings()) as database:
         row = database.execute("SELECT state FROM bookings WHERE key = ?", (booking,)).fetchone()
     return None if row is None else str(row[0])
+
+
+def ask_whether_cancelled(booking: str) -> Undone | StillThere | Unknown:
+    match state(booking):
+        case "cancelled":
+            return Undone()
+        case None:
+            return Unknown(f"no booking {booking} in {os.path.abspath(DATABASE)}")
+        case _:
+            return StillThere()
 
 
 @compensable("bookings.book_hotel", idempotency="key", lease="5s")
@@ -53,8 +65,8 @@ def cancel_hotel(booking: str) -> None:
 
 
 @book_hotel.verify
-def is_hotel_cancelled(booking: str) -> Undone | StillThere:
-    return Undone() if state(booking) in ("cancelled", None) else StillThere()
+def is_hotel_cancelled(booking: str) -> Undone | StillThere | Unknown:
+    return ask_whether_cancelled(booking)
 
 
 @book_hotel.probe(settles_in="1s")
@@ -73,8 +85,8 @@ def cancel_flight(booking: str) -> None:
 
 
 @book_flight.verify
-def is_flight_cancelled(booking: str) -> Undone | StillThere:
-    return Undone() if state(booking) in ("cancelled", None) else StillThere()
+def is_flight_cancelled(booking: str) -> Undone | StillThere | Unknown:
+    return ask_whether_cancelled(booking)
 
 
 @book_flight.probe(settles_in="1s")
@@ -94,5 +106,17 @@ def plan_trip(ending: str) -> None:
     print(f"{trip.id}: {type(trip.outcome).__name__}")
 
 
+def print_bookings() -> None:
+    with closing(bookings()) as database:
+        for row in database.execute("SELECT what, guest, state FROM bookings"):
+            print(*row, sep="  ")
+
+
 if __name__ == "__main__":
-    plan_trip(sys.argv[1] if len(sys.argv) > 1 else "well")
+    match sys.argv[1:]:
+        case ["list"]:
+            print_bookings()
+        case [] | ["fail"] | ["kill"]:
+            plan_trip("".join(sys.argv[1:]))
+        case _:
+            sys.exit("python travel.py [fail|kill|list]")

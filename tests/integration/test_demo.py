@@ -5,6 +5,7 @@ leave.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -146,12 +147,13 @@ def test_a_scene_that_is_not_there_is_refused_with_those_that_are() -> None:
 @pytest.mark.usefixtures("embedded_kafka", "embedded_redis_url")
 def test_up_runs_a_users_own_tools_until_it_is_told_to_end(tmp_path: Path) -> None:
     mark = new_mark()
-    database = tmp_path / "bookings.sqlite"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("AMENDS_")}
-    environment = {**kept, **mark, "BOOKINGS": str(database)}
+    shutil.copy(QUICKSTART / "travel.py", tmp_path)
+    database = tmp_path / "bookings.sqlite"  # a path relative to where both commands are given, as the README has it
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AMENDS_", "BOOKINGS"))}
+    environment = {**kept, **mark}
     up = subprocess.Popen(
         [*AMENDS, "up", "--embedded", "--module", "travel", "--lane", "bookings"],
-        env=environment, cwd=QUICKSTART, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     watchdog = threading.Timer(LIMIT_S, up.kill)
     watchdog.start()
@@ -159,7 +161,7 @@ def test_up_runs_a_users_own_tools_until_it_is_told_to_end(tmp_path: Path) -> No
         exports = read_exports(up)
         agent = subprocess.run(
             [sys.executable, "travel.py", "fail"],
-            env={**environment, **exports}, cwd=QUICKSTART, capture_output=True, text=True, timeout=60, check=False,
+            env={**environment, **exports}, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert "RuntimeError: the guest changed her mind" in agent.stderr, agent.stderr
         assert wait_for_states(database) == [("AM 42", "cancelled"), ("Harbour Inn", "cancelled")]

@@ -63,14 +63,18 @@ class Part:
 
 
 class Parts:
-    """All processes of one run. `environment` is added to ours, of which AMENDS_ variables are left out."""
+    """All processes of one run. `environment` is added to ours, of which AMENDS_ variables are left out.
 
-    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
+    Their logs go to `folder`. They run there too, or in `where` if it is given.
+    """
+
+    def __init__(self, environment: Mapping[str, str], folder: Path, where: Path | None = None) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-        # Parts run in `folder`, and find the modules that we would find from where we stand.
+        # They find the modules that we would find from where we stand.
         path = os.pathsep.join([os.getcwd(), *filter(None, [kept.get("PYTHONPATH")])])
         self.environment = {**kept, **environment, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
         self.folder = folder
+        self.where = where or folder
         self.running: list[Part] = []
 
     def amends(self, name: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Part:
@@ -108,7 +112,7 @@ class Parts:
                 environment={**self.environment, **environment},
                 stdout=output if on_line is None else subprocess.PIPE,
                 stderr=output,
-                folder=self.folder,
+                folder=self.where,
             )
         if on_line is not None:
             threading.Thread(target=_follow, args=(child, on_line), daemon=True).start()

@@ -85,7 +85,8 @@ def run(
                 embedded=both.kafka.embedded,
             )
             make_topics(settings)
-            parts = Parts(environment(settings, both.redis.url), folder)
+            # Where we stand: a path that a tool is told means the same file to its agent and to its compensator.
+            parts = Parts(environment(settings, both.redis.url), folder, where=Path.cwd())
             try:
                 started = [parts.amends("processor", "processor")]
                 if modules:
@@ -94,9 +95,7 @@ def run(
                 typer.echo(f"{both}\nLogs: {folder}")
                 _tell(started, environment(settings, both.redis.url))
                 ended = _wait(stopping, parts, started)
-                return (
-                    None if ended is None else f"{ended.name} ended with {ended.child.exit_code}:\n{ended.last_words()}"
-                )
+                return None if ended is None else _last_words(ended)
             finally:
                 parts.stop()
     finally:
