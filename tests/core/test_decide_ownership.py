@@ -140,6 +140,9 @@ def test_ones_own_started_twice_on_the_ledger_is_not_a_stranger() -> None:
         (ruling(Decision.UNKNOWN, writer=Party.COMPENSATOR), False),
         (ruling(Decision.ACCEPT_LOSS), True),
         (ruling(Decision.ACCEPT_LOSS, step="s2"), False),
+        (Timeout("w", TimeoutKind.LADDER, 0, 1, 1, step_id="s1"), True),
+        (Timeout("w", TimeoutKind.LADDER, 0, 1, 1, step_id="s2"), False),
+        (Timeout("w", TimeoutKind.STEP, 0, 1, 1, step_id="s1", attempt="a1"), False),
     ],
 )
 def test_a_resend_is_void_once_the_step_moved_on(fact: Fact | None, void: bool) -> None:

@@ -139,6 +139,8 @@ def _voids(fact: Fact | None, command: ResendCommand, attempt: str) -> str | Non
             return "the step is known to have happened"
         case UndoEvent(step_id=command.step_id):
             return "the undo of the step has begun"
+        case Timeout(kind=TimeoutKind.LADDER, step_id=command.step_id):
+            return "it is too late to send it again"
         case Resolution(step_id=command.step_id) if fact.decision is not Decision.UNKNOWN:
             return f"{fact.by} said {fact.decision.value}"
         case _:
