@@ -97,9 +97,8 @@ class Partition:
             if slot.header is None:
                 continue
             header = records.decode_header(slot.header)
-            if header.phase is Phase.RUNNING and not any(
-                data is not None and records.is_live(data) for data in slot.steps
-            ):
+            live = any(data is not None and records.is_live(data) for data in slot.steps)
+            if header.phase is Phase.RUNNING and header.deadline_ms is None and not live:
                 slot.sent = self._outbox.as_sent(Workflow(header, self._contracts))
                 self._arm(key, slot, self._silences.heartbeat_due_ms(header.armed_at_ms, header.lease_ms))
             elif header.phase in (Phase.RUNNING, Phase.FINISHING, Phase.TURNED):

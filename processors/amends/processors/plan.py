@@ -24,6 +24,7 @@ from amends.processors.state import (
     settles_at_ms,
     standing,
 )
+from amends.processors.undos import forgotten_at_ms
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Command, Phase, ProbeCommand, ResendCommand, UndoCommand, UndoEntry
 from amends.schemas.contract import Contract, Idempotency, UndoTerms
@@ -105,6 +106,9 @@ def _joins(
         return False
     if undo.state is not UndoState.DUE or terms is None or step.undo_arguments is None:
         return False
+    forgotten_ms = forgotten_at_ms(undo, contract)
+    if forgotten_ms is not None and now_ms >= forgotten_ms:
+        return False  # too late for a machine: its Timeout makes it an incident
     due_ms = max(undo.not_before_ms, settles_at_ms(step, contract))
     if due_ms > now_ms:
         made.wake(due_ms)

@@ -108,6 +108,7 @@ def was_read(workflow: Workflow, unread_offset: int, at_ms: int, by: str) -> Non
     workflow.put_header(replace(workflow.header, unread=unread))
     if not unread:
         workflow.without_trouble("unreadable", at_ms, by)
+        _close(workflow, workflow.header.folded_to, at_ms)
 
 
 # --- whose fact it is -------------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ def _fold_timeout(workflow: Workflow, fact: Timeout, offset: int, at_ms: int, si
             if step is not None and fact.attempt is not None and _is_step_due(step, fact, at_ms):
                 _put(workflow, attempts.time_out(step, fact.attempt, offset, at_ms), offset, at_ms)
         case TimeoutKind.UNDO:
-            if step is not None and _is_undo_due(step, fact, at_ms):
+            if step is not None and _is_undo_due(step, at_ms):
                 generation, attempt = fact.generation or 0, fact.undo_attempt or 0
                 contract = workflow.contract_of(step)
                 after = undos.undo_timed_out(step, generation, attempt, contract, offset, at_ms)
@@ -229,9 +230,9 @@ def _is_step_due(step: Step, fact: Timeout, at_ms: int) -> bool:
     )
 
 
-def _is_undo_due(step: Step, fact: Timeout, at_ms: int) -> bool:
+def _is_undo_due(step: Step, at_ms: int) -> bool:
     undo = step.undo
-    return undo is not None and undo.state is UndoState.OPEN and at_ms >= undo.opened_at_ms + undo.lease_ms
+    return undo is not None and (undo.state is UndoState.DUE or at_ms >= undo.opened_at_ms + undo.lease_ms)
 
 
 # --- facts of a step and its undo -------------------------------------------------------------------------------------
@@ -294,7 +295,12 @@ def _bring_on(workflow: Workflow, number: int, offset: int, at_ms: int) -> None:
     what = owed(step, workflow.contract_of(step))
     if what is Standing.ABSENT:
         workflow.put(_given_up_in_vain(step, at_ms))
-    elif what is Standing.PRESENT and not _is_blocked(step):
+        return
+    if _is_given_up_unseen(step):
+        reason = f"{step.tool_name} came to light after its undo had been given up on and it was said to be absent"
+        step = undos.with_undo_dead(step, "undo_failed", reason, offset, at_ms)
+        workflow.put(step)
+    if what is Standing.PRESENT and not _is_blocked(step):
         workflow.put(_with_undo(workflow, step, offset, at_ms))
     elif what is Standing.OPEN and step.undo is not None and step.undo.state in CLOSED_UNDO:
         pass  # a late attempt is under way: its end decides whether there is something new to undo
@@ -305,6 +311,12 @@ def _is_blocked(step: Step) -> bool:
     return has_open_attempt(step)
 
 
+def _is_given_up_unseen(step: Step) -> bool:
+    """Whether something is owed again that was given up on, and the incident was closed because nothing was there."""
+    dead = step.undo is not None and step.undo.state is UndoState.DEAD
+    return dead and all(t.closed_at_ms is not None or t.kind == "contradiction" for t in step.troubles)
+
+
 def _given_up_in_vain(step: Step, at_ms: int) -> Step:
     """What was given up on turned out not to be there: the incident is over."""
     undo = step.undo
@@ -312,7 +324,11 @@ def _given_up_in_vain(step: Step, at_ms: int) -> Step:
         return step
     for trouble in step.troubles:
         step = attempts.without_trouble(step, trouble.kind, at_ms, "proven absent")
-    return replace(step, undo=None) if not undo.started else step
+    if undo.started:
+        return step
+    if undo.generation == 0:
+        return replace(step, undo=None)
+    return replace(step, undo=replace(undo, state=UndoState.NOTHING, evidence="proven absent"))
 
 
 def _with_undo(workflow: Workflow, step: Step, offset: int, at_ms: int) -> Step:
@@ -370,7 +386,7 @@ def _obstacle(workflow: Workflow, step: Step, at_ms: int) -> tuple[str, str] | N
 
 def _leave_ladder(workflow: Workflow, step: Step, offset: int, at_ms: int) -> None:
     """The step has settled and stands on the last rungs: undo as it is, or an incident."""
-    contract = workflow.contract_of(step)
+    contract = None if workflow.header.observe else workflow.contract_of(step)  # who only looks on asks nobody
     what = owed(step, contract) if workflow.is_turned else standing(step)
     if what is Standing.PRESENT:  # a re-send that could have brought the missing output is no longer possible
         _bring_on(workflow, step.number, offset, at_ms)
@@ -408,7 +424,7 @@ def _close(workflow: Workflow, offset: int, at_ms: int) -> None:
 def _closing_phase(workflow: Workflow) -> Phase:
     """COMPENSATED only if every candidate is undone or proven absent; where only looked on, what is owed is a loss."""
     header = workflow.header
-    if header.unread or (workflow.live if header.observe else workflow.owing):
+    if header.unread or (workflow.live if header.observe else workflow.owing or workflow.undoing):
         return Phase.TURNED
     lost = workflow.owing or any(s.undo is not None and s.undo.state is UndoState.LOSS for s in workflow.steps)
     return Phase.CLOSED_WITH_LOSS if lost else Phase.COMPENSATED

@@ -102,7 +102,7 @@ class Undo:
     first_opened_at_ms: int = 0  # when this generation's key was first used
     first_started_offset: int = NOWHERE  # of the first STARTED since the last new effect
     lease_ms: int = 0
-    covered_before: int = NOWHERE  # step attempts that ended before this offset are covered by the close
+    covered_before: int = NOWHERE  # step attempts that ended before this offset are covered by the (last) close
     version: int = 0  # counts deaths and rulings; a Resolution names it
     pending: str = ""  # mark_undone or accept_loss, waiting for the end of the open attempt
     pending_by: str = ""
@@ -208,9 +208,12 @@ def owed(step: Step, contract: Contract | None) -> Standing:
     if step.effect is Effect.NONE:
         return Standing.ABSENT
     undo = step.undo
-    if undo is None or undo.state not in CLOSED_UNDO:
+    if undo is None or (undo.state not in CLOSED_UNDO and undo.covered_before == NOWHERE):
         return standing(step)
-    if undo.state is UndoState.UNDONE and contract is not None and contract.call.idempotency is Idempotency.KEY:
+    if undo.state not in CLOSED_UNDO:
+        if step.present:
+            return Standing.PRESENT
+    elif undo.state is UndoState.UNDONE and contract is not None and _took_the_key(step, undo, contract):
         return Standing.ABSENT
     found = Standing.ABSENT
     for attempt in step.attempts:
@@ -223,6 +226,16 @@ def owed(step: Step, contract: Contract | None) -> Standing:
         elif attempt.state is AttemptState.UNKNOWN and not attempt.absent and found is Standing.ABSENT:
             found = Standing.UNKNOWN
     return found
+
+
+def _took_the_key(step: Step, undo: Undo, contract: Contract) -> bool:
+    """Whether the remote has surely seen the call's key before the undo. An undo that does nothing where nothing is
+    closes just as well over a call that never arrived."""
+    if contract.call.idempotency is not Idempotency.KEY:
+        return False
+    if step.present or contract.undo is None or contract.undo.idempotency is not Idempotency.NATURAL:
+        return True
+    return any(a.state is AttemptState.SUCCEEDED and is_covered(a, undo) for a in step.attempts)
 
 
 def has_open_attempt(step: Step) -> bool:

@@ -6,8 +6,19 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from amends.processors.ladder import Rung, climb, last_end_offset
-from amends.processors.state import CLOSED_UNDO, AttemptState, Standing, Step, has_open_attempt, owed, standing
+from amends.processors.state import (
+    CLOSED_UNDO,
+    NOWHERE,
+    AttemptState,
+    Standing,
+    Step,
+    UndoState,
+    has_open_attempt,
+    owed,
+    standing,
+)
 from amends.processors.timers import Silences
+from amends.processors.undos import forgotten_at_ms
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
 from amends.schemas.facts import Timeout, TimeoutKind
@@ -41,7 +52,7 @@ def armed(workflow: Workflow, silences: Silences, now_ms: int) -> Iterator[Armed
         yield from _of_attempts(workflow.steps[number])
     for number in workflow.undoing:
         yield _of_undo(workflow.steps[number], header.epoch)
-    if header.observe or header.phase not in (Phase.TURNED, Phase.FINISHING):
+    if header.phase is not Phase.FINISHING and (header.observe or header.phase is not Phase.TURNED):
         return
     for number in workflow.owing if header.phase is Phase.TURNED else workflow.unsure:
         yield from _of_ladder(workflow, workflow.steps[number], now_ms)
@@ -83,11 +94,18 @@ def _of_undo(step: Step, epoch: int) -> Armed:
 def _of_ladder(workflow: Workflow, step: Step, now_ms: int) -> Iterator[Armed]:
     """A step on its last rung leaves the ladder by a fact: the fold decides, on the ledger's order and time."""
     turned = workflow.is_turned
+    if turned and step.undo is not None and step.undo.state is UndoState.DUE:
+        undo, epoch = step.undo, workflow.header.epoch
+        forgotten_ms = forgotten_at_ms(undo, workflow.contract_of(step))
+        if forgotten_ms is not None:
+            waiting = (TimeoutKind.UNDO, NOWHERE, step.step_id, None, undo.generation, undo.attempt)
+            yield Armed(forgotten_ms, LADDER_LEASE_MS, waiting, epoch)
+        return
     if has_open_attempt(step) or (turned and step.undo is not None and step.undo.state not in CLOSED_UNDO):
         return
     if not turned and any(t.kind == "unknown" and t.closed_at_ms is None for t in step.troubles):
         return
-    contract = workflow.contract_of(step)
+    contract = None if workflow.header.observe else workflow.contract_of(step)  # who only looks on asks nobody
     what = owed(step, contract) if turned else standing(step)
     if what in (Standing.ABSENT, Standing.OPEN):
         return

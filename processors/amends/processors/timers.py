@@ -29,6 +29,8 @@ class Silences:
 
     def record(self, at_ms: int) -> None:
         """Take note of a record appended at `at_ms`."""
+        while self.gaps and at_ms < self.gaps[-1][0]:
+            self._shorten(at_ms)
         gap_ms = at_ms - self.last_at_ms
         if self.last_at_ms and gap_ms >= SILENCE_MIN_MS:
             self.gaps.append((at_ms, gap_ms))
@@ -45,6 +47,14 @@ class Silences:
             if gap_ms * 2 > lease_ms:
                 due_ms += gap_ms
         return due_ms
+
+    def _shorten(self, at_ms: int) -> None:
+        """Time went back: a clock had jumped, and the silence before it was no longer than till now."""
+        ended_ms, gap_ms = self.gaps.pop()
+        gap_ms -= ended_ms - at_ms
+        self.last_at_ms = at_ms
+        if gap_ms >= SILENCE_MIN_MS:
+            self.gaps.append((at_ms, gap_ms))
 
     def _prune(self, now_ms: int) -> None:
         kept = [(at, gap) for at, gap in self.gaps if now_ms - at < gap * _RELEVANT_FOR]

@@ -57,9 +57,16 @@ def fold_undo_event(step: Step, fact: UndoEvent, contract: Contract | None, offs
 def undo_timed_out(
     step: Step, generation: int, attempt: int, contract: Contract | None, offset: int, at_ms: int
 ) -> Step:
-    """Return the step after the lease of its open undo attempt ran out: the attempt is UNKNOWN."""
+    """Return the step after the lease of its open undo attempt ran out: the attempt is UNKNOWN. One that was granted
+    and not started in time is too late: the remote has forgotten the key of an attempt that may have taken."""
     undo = step.undo
-    if undo is None or undo.state is not UndoState.OPEN or (undo.generation, undo.attempt) != (generation, attempt):
+    if undo is None or (undo.generation, undo.attempt) != (generation, attempt):
+        return step
+    forgotten_ms = forgotten_at_ms(undo, contract)
+    if undo.state is UndoState.DUE and forgotten_ms is not None and at_ms >= forgotten_ms:
+        reason = "it may have taken, the remote no longer remembers its key and can't be asked"
+        return _dead(step, undo, f"{reason} ({undo.last_error})", offset, at_ms)
+    if undo.state is not UndoState.OPEN:
         return step
     return _unknown(step, undo, contract, offset, at_ms, "its lease ran out: the compensator may have died in the call")
 
@@ -72,10 +79,14 @@ def with_undo_due(step: Step, at_ms: int) -> Step:
     if undo.state not in CLOSED_UNDO:
         return step
     generation = undo.generation + 1
-    return replace(
-        step,
-        undo=Undo(generation=generation, floor=generation, version=undo.version + 1, not_before_ms=at_ms),
+    due = Undo(
+        generation=generation,
+        floor=generation,
+        version=undo.version + 1,
+        not_before_ms=at_ms,
+        covered_before=undo.covered_before,
     )
+    return replace(step, present=False, undo=due)  # evidence so far spoke of what is undone
 
 
 def with_undo_dead(step: Step, kind: str, reason: str, offset: int, at_ms: int) -> Step:
@@ -91,12 +102,18 @@ def fold_ruling(step: Step, fact: Resolution, contract: Contract | None, offset:
     if undo is None or (fact.version is not None and fact.version != undo.version):
         return step
     if fact.decision is Decision.RETRY:
-        return _retried(step, undo, fact, contract, at_ms) if undo.state is UndoState.DEAD else step
+        possible = undo.state is UndoState.DEAD and can_be_run(step, contract)
+        return _retried(step, undo, fact, contract, at_ms) if possible else step
     if fact.decision not in (Decision.MARK_UNDONE, Decision.ACCEPT_LOSS) or undo.state in CLOSED_UNDO:
         return step
     if undo.state is UndoState.OPEN:
         return replace(step, undo=replace(undo, pending=fact.decision.value, pending_by=fact.by))
     return _ruled(step, replace(undo, pending=fact.decision.value, pending_by=fact.by), offset, at_ms)
+
+
+def can_be_run(step: Step, contract: Contract | None) -> bool:
+    """Whether there is an undo and all it needs. Retrying another would close its incident and never run."""
+    return contract is not None and contract.undo is not None and step.undo_arguments is not None
 
 
 def can_be_tried_again(terms: UndoTerms, contract: Contract, first_at_ms: int, now_ms: int) -> bool:
@@ -106,6 +123,18 @@ def can_be_tried_again(terms: UndoTerms, contract: Contract, first_at_ms: int, n
         or is_key_remembered(terms.idempotency, terms.key_ttl_ms, first_at_ms, now_ms)
         or contract.verify is not None
     )
+
+
+def forgotten_at_ms(undo: Undo, contract: Contract | None) -> int | None:
+    """When an undo in doubt can no longer be attempted, because the remote forgets its key; None if it always can."""
+    if contract is None or contract.undo is None or contract.verify is not None:
+        return None
+    terms = contract.undo
+    if not undo.doubt or not undo.first_opened_at_ms:
+        return None
+    if terms.idempotency is not Idempotency.KEY or terms.key_ttl_ms is None:
+        return None
+    return undo.first_opened_at_ms + terms.key_ttl_ms
 
 
 # --- the cells of the table -----------------------------------------------------------------------------------------
@@ -202,13 +231,15 @@ def _ruled(step: Step, undo: Undo, offset: int, at_ms: int) -> Step:
 
 def _retried(step: Step, undo: Undo, fact: Resolution, contract: Contract | None, at_ms: int) -> Step:
     fresh = not undo.doubt and bool(undo.started)
+    forgotten_ms = forgotten_at_ms(undo, contract)
+    first_use = fresh or (forgotten_ms is not None and at_ms >= forgotten_ms)  # a person takes it on himself
     granted = replace(
         undo,
         state=UndoState.DUE,
         generation=undo.generation + 1 if fresh else undo.generation,
         attempt=0 if fresh else undo.attempt + 1,
         started=() if fresh else undo.started,
-        first_opened_at_ms=0 if fresh else undo.first_opened_at_ms,
+        first_opened_at_ms=0 if first_use else undo.first_opened_at_ms,
         spent=0,
         version=undo.version + 1,
         not_before_ms=at_ms,

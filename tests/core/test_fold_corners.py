@@ -1,0 +1,265 @@
+"""Corners of the fold that random schedules seldom reach: rulings that can't be carried out, what comes to light after
+a close, old keys, clocks that jump, and those who only look on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from tests.core.ledger import LEASE_MS, Entry, Ledger, contract_of
+
+from amends.processors.timers import Silences
+from amends.schemas.codec import encode
+from amends.schemas.commands import UndoCommand
+from amends.schemas.contract import Contract, Effect, Idempotency
+from amends.schemas.facts import (
+    Decision,
+    Party,
+    Resolution,
+    StepEvent,
+    StepStatus,
+    UndoStatus,
+    WorkflowEvent,
+    WorkflowStatus,
+)
+
+BASE = contract_of("base")
+IMPOSSIBLE = {
+    "irreversible": contract_of("x", effect=Effect.IRREVERSIBLE, undo=None),
+    "unclassified": contract_of("x", effect=Effect.UNCLASSIFIED, undo=None),
+    "no_undo": contract_of("x", undo=None),
+    "arguments_missing": contract_of("x"),
+    "unknown": contract_of("x"),
+}
+NATURAL = contract_of("x", undo=Idempotency.NATURAL)
+
+
+def open_kinds(ledger: Ledger) -> list[str]:
+    return [trouble.kind for _, trouble in ledger.workflow.open_troubles()]
+
+
+def left_unknown(ledger: Ledger, contract: Contract) -> None:
+    ledger.start()
+    ledger.started("x", contract)
+    ledger.ended("x", StepStatus.UNKNOWN)
+    ledger.said(WorkflowStatus.FAILED)
+    ledger.wait(10_000)
+
+
+# --- rulings ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decision", [Decision.RETRY, Decision.REPLAY_PLAN])
+@pytest.mark.parametrize("kind", IMPOSSIBLE)
+def test_retrying_what_no_machine_can_undo_leaves_the_incident_open(kind: str, decision: Decision) -> None:
+    ledger = Ledger()
+    ledger.start()
+    ledger.did("base", BASE)
+    ledger.started("x", IMPOSSIBLE[kind], undo_arguments=None)
+    ledger.ended("x", StepStatus.UNKNOWN if kind == "unknown" else StepStatus.SUCCEEDED)
+    ledger.said(WorkflowStatus.FAILED)
+    ledger.wait(20_000)
+    ledger.undone("base")
+    step_id = "x" if decision is Decision.RETRY else None
+    ledger.append(Resolution("w", decision, Party.PERSON, "someone", step_id=step_id))
+    ledger.wait(20_000)
+    assert open_kinds(ledger) == [kind]
+    ledger.append(Resolution("w", Decision.ACCEPT_LOSS, Party.PERSON, "someone", step_id="x"))
+    assert ledger.phase == "CLOSED_WITH_LOSS"
+
+
+# --- what comes to light after a close --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("late", [StepStatus.SUCCEEDED, StepStatus.UNKNOWN])
+def test_an_effect_that_shows_after_its_failed_undo_was_ruled_needless_is_an_incident_again(late: StepStatus) -> None:
+    ledger = Ledger()
+    left_unknown(ledger, NATURAL)
+    ledger.undo("x", UndoStatus.STARTED)
+    ledger.undo("x", UndoStatus.FAILED, retryable=False)
+    ledger.resolve("x", Decision.MARK_ABSENT, "p1", writer=Party.PERSON)
+    assert (ledger.phase, open_kinds(ledger)) == ("COMPENSATED", [])
+    attempt = "p1" if late is StepStatus.SUCCEEDED else "p2"
+    ledger.ended("x", late, attempt=attempt)
+    assert (ledger.phase, open_kinds(ledger)) == ("TURNED", ["undo_failed"])
+
+
+def test_a_keyed_call_is_undone_though_an_idempotent_undo_ran_before_it_ever_arrived() -> None:
+    ledger = Ledger()
+    keyed = contract_of("x", call=Idempotency.KEY, undo=Idempotency.NATURAL)
+    left_unknown(ledger, dataclasses.replace(keyed, attributes={"no_resend": "1"}))
+    ledger.undone("x")
+    assert ledger.phase == "COMPENSATED"
+    ledger.started("x", keyed, attempt="p2")
+    ledger.ended("x", StepStatus.SUCCEEDED, attempt="p2")
+    assert (ledger.phase, ledger.commanded()[-1]) == ("TURNED", [("x", 1, 0)])
+
+
+def undone_and_then_sent_again(ledger: Ledger) -> None:
+    """A step is undone; a late attempt of it, and all re-sends, come to nobody knows what."""
+    contract = contract_of("x", call=Idempotency.NATURAL)
+    ledger.start()
+    ledger.did("x", contract)
+    ledger.said(WorkflowStatus.FAILED)
+    ledger.undone("x")
+    ledger.started("x", contract, attempt="p2")
+    ledger.ended("x", StepStatus.UNKNOWN, attempt="p2")
+    for name in ("r0", "r1", "r2"):
+        ledger.wait(5_000)
+        ledger.started("x", contract, attempt=name, writer=Party.COMPENSATOR)
+        ledger.ended("x", StepStatus.UNKNOWN, attempt=name, writer=Party.COMPENSATOR)
+    ledger.wait(60_000)
+
+
+def test_an_effect_that_was_undone_is_no_sign_that_a_later_attempt_had_one() -> None:
+    ledger = Ledger()
+    undone_and_then_sent_again(ledger)
+    assert ledger.commanded() == [[("x", 0, 0)]]
+    assert (ledger.phase, open_kinds(ledger)) == ("TURNED", ["unknown"])
+
+
+def test_a_later_attempt_that_is_proven_absent_does_not_bring_the_undone_one_back() -> None:
+    ledger = Ledger()
+    undone_and_then_sent_again(ledger)
+    ledger.resolve("x", Decision.MARK_ABSENT, "p2", "r0", "r1", "r2", writer=Party.PERSON)
+    ledger.wait(60_000)
+    assert ledger.commanded() == [[("x", 0, 0)]]
+    assert (ledger.phase, open_kinds(ledger)) == ("COMPENSATED", [])
+
+
+def test_nothing_is_closed_while_an_undo_is_open_even_if_it_is_needless() -> None:
+    ledger = Ledger()
+    left_unknown(ledger, NATURAL)
+    ledger.undo("x", UndoStatus.STARTED)
+    ledger.ended("x", StepStatus.NOT_EXECUTED)
+    assert ledger.phase == "TURNED"
+    ledger.undo("x", UndoStatus.NOTHING_TO_UNDO)
+    assert ledger.phase == "COMPENSATED"
+
+
+def test_a_needless_undo_that_is_lost_does_not_keep_its_workflow_open() -> None:
+    ledger = Ledger()
+    left_unknown(ledger, NATURAL)
+    ledger.undo("x", UndoStatus.STARTED, lease_ms=5_000)
+    ledger.ended("x", StepStatus.NOT_EXECUTED)
+    ledger.wait(20_000)
+    assert (ledger.phase, open_kinds(ledger)) == ("COMPENSATED", [])
+
+
+@pytest.mark.parametrize("status", [WorkflowStatus.FAILED, WorkflowStatus.SUCCEEDED])
+def test_the_last_unreadable_record_read_after_all_closes_the_workflow(status: WorkflowStatus) -> None:
+    ledger = Ledger()
+    ledger.start()
+    ledger.did("x", contract_of("x"))
+    offset = ledger.append(None, raw=b"garbage", key=b"w")
+    ledger.said(status)
+    if status is WorkflowStatus.FAILED:
+        ledger.undone("x")
+    assert ledger.phase in ("TURNED", "FINISHING")
+    redriven = encode(StepEvent("w", "x", "p1", 0, StepStatus.HEARTBEAT, "x"))
+    headers = [("amends-original-offset", str(offset).encode())]
+    entry = Entry(len(ledger.entries), ledger.now_ms, b"w", redriven, headers)
+    ledger.entries.append(entry)
+    ledger.partition.fold(entry)
+    assert ledger.phase in ("COMPENSATED", "SUCCEEDED")
+
+
+# --- keys that are forgotten ------------------------------------------------------------------------------------------
+
+
+def in_doubt(ledger: Ledger, *, verify: bool = False) -> None:
+    """Its first attempt may have taken; the second is granted, and no compensator is there for longer than the remote
+    remembers keys."""
+    contract = contract_of("x", verify=verify)
+    assert contract.undo is not None
+    ledger.start()
+    ledger.did("x", dataclasses.replace(contract, undo=dataclasses.replace(contract.undo, key_ttl_ms=60_000)))
+    ledger.said(WorkflowStatus.FAILED)
+    ledger.undo("x", UndoStatus.STARTED)
+    ledger.undo("x", UndoStatus.UNKNOWN)
+    ledger.wait(100_000)
+    ledger.wait(20_000, until=lambda: bool(open_kinds(ledger)))
+
+
+def test_an_undo_that_may_have_taken_is_not_commanded_once_its_key_is_forgotten() -> None:
+    ledger = Ledger()
+    in_doubt(ledger)
+    assert open_kinds(ledger) == ["undo_failed"]
+    before = len(ledger.commanded())
+    assert max(c.timestamp_ms for c in ledger.of(UndoCommand)) < 1_000_000 + 60_000
+    ledger.crash()
+    ledger.wait(60_000)
+    assert len(ledger.commanded()) == before
+
+
+def test_an_undo_that_may_have_taken_and_can_be_verified_outlives_its_key() -> None:
+    ledger = Ledger()
+    in_doubt(ledger, verify=True)
+    assert open_kinds(ledger) == []
+    last = ledger.of(UndoCommand)[-1]
+    assert last.timestamp_ms > 1_000_000 + 60_000
+    assert last.entries[0].verify_first
+
+
+def test_a_person_may_retry_an_undo_whose_key_is_forgotten() -> None:
+    ledger = Ledger()
+    in_doubt(ledger)
+    ledger.resolve("x", Decision.RETRY, writer=Party.PERSON)
+    ledger.wait(10_000)
+    assert ledger.commanded()[-1] == [("x", 0, 2)]
+    ledger.undone("x", attempt=2)
+    assert ledger.phase == "COMPENSATED"
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_deadline_holds_after_a_restart_in_the_middle_of_a_long_silence() -> None:
+    ledger = Ledger()
+    start = WorkflowEvent("w", 0, WorkflowStatus.STARTED, agent_id="a", lease_ms=3 * 86_400_000, deadline_ms=600_000)
+    ledger.append(start)
+    ledger.crash()
+    ledger.wait(1_000_000, step_ms=5_000)
+    assert "deadline" in ledger.workflow.header.turned_reason
+
+
+def test_a_record_from_the_future_does_not_keep_silent_agents_alive_for_ever() -> None:
+    ledger = Ledger()
+    ledger.start()
+    then_ms = ledger.now_ms
+    ledger.now_ms += 10**12
+    ledger.append(WorkflowEvent("other", 0, WorkflowStatus.STARTED, agent_id="a", lease_ms=LEASE_MS))
+    ledger.now_ms = then_ms + 10
+    ledger.said(WorkflowStatus.HEARTBEAT)
+    ledger.wait(4 * LEASE_MS)
+    assert "silent" in ledger.workflow.header.turned_reason
+
+
+def test_a_clock_that_goes_back_takes_its_jump_from_a_silence_and_no_more() -> None:
+    silences = Silences()
+    for at_ms in (1_000, 11_000, 9_000, 9_100):  # ten seconds of outage, then a leader that is two behind
+        silences.record(at_ms)
+    assert silences.gaps == [(9_000, 8_000)]
+    silences.record(20_000)
+    assert silences.gaps == [(9_000, 8_000), (20_000, 10_900)]
+
+
+# --- who only looks on ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("probe", [False, True])
+@pytest.mark.parametrize("end", [None, StepStatus.UNKNOWN])
+def test_a_claim_over_an_unknown_step_is_an_incident_where_amends_only_looks_on(
+    end: StepStatus | None, probe: bool
+) -> None:
+    ledger = Ledger()
+    ledger.start(mode="observe")
+    ledger.started("x", contract_of("x", probe=probe))
+    if end is not None:
+        ledger.ended("x", end)
+    ledger.said(WorkflowStatus.SUCCEEDED)
+    ledger.wait(200_000)
+    assert (ledger.phase, open_kinds(ledger)) == ("FINISHING", ["unknown"])
+    assert ledger.probes() == []
+    ledger.resolve("x", Decision.PRESENT, "p1", writer=Party.PERSON)
+    assert (ledger.phase, open_kinds(ledger)) == ("SUCCEEDED", [])
