@@ -197,6 +197,17 @@ async def test_one_that_hangs_is_ended_at_its_lease_and_the_next_one_runs(handle
     assert isinstance(await handlers.call_undo(undo_of(tool, "none"), Source()), Succeeded)
 
 
+async def test_a_fork_that_a_handler_leaves_behind_answers_no_question(handlers: Handlers) -> None:
+    for how in ("forks", "refused", "plain", "forks", "refused", "none"):
+        answer = await handlers.call_undo(undo_of("odd.plain", how), Source())
+        if how == "refused":
+            assert isinstance(answer, Refused)
+        else:
+            assert isinstance(answer, Succeeded)
+            assert not answer.nothing
+        await asyncio.sleep(0.05)
+
+
 async def test_a_process_that_dies_is_an_answer_and_is_replaced(handlers: Handlers, pool: ProcessPool) -> None:
     before = pool.killed
     answer = await handlers.call_undo(undo_of("odd.plain", "die"), Source())

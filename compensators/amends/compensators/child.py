@@ -36,9 +36,13 @@ def main(arguments: list[str]) -> None:
         _send(channel, f"{failure.type}: {failure.message}")
         return
     _send(channel, READY)
+    own = os.getpid()
     while (frame := _receive(channel)) is not None:
         asked: Invocation = pickle.loads(frame)  # noqa: S301 - from the worker, over a socket of its own
-        _send(channel, invoke(tools, asked))
+        answer = invoke(tools, asked)
+        if os.getpid() != own:
+            os._exit(0)  # a fork that the handler left behind: its answer would be taken for that of the next question
+        _send(channel, answer)
 
 
 def _hold(leash: int) -> None:
