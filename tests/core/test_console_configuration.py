@@ -21,7 +21,7 @@ class RegistrySettings(BaseModel):
 
 
 def shown(env: dict[str, str]) -> dict[str, Setting]:
-    return {setting.name: setting for setting in in_force(RegistrySettings, "registry", env)}
+    return {setting.name: setting for setting in in_force(RegistrySettings, "compensator", env)}
 
 
 @pytest.mark.parametrize(
@@ -35,18 +35,18 @@ def shown(env: dict[str, str]) -> dict[str, Setting]:
     ],
 )
 def test_of_an_address_the_host_is_shown_and_no_password(url: str, expected: str) -> None:
-    setting = shown({"AMENDS_REGISTRY__REDIS_URL": url})["redis_url"]
+    setting = shown({"AMENDS_COMPENSATOR__REDIS_URL": url})["redis_url"]
     assert setting.value == expected
-    assert setting.origin == "AMENDS_REGISTRY__REDIS_URL"
+    assert setting.origin == "AMENDS_COMPENSATOR__REDIS_URL"
 
 
 def test_what_is_named_like_a_secret_is_hidden() -> None:
-    assert shown({"AMENDS_REGISTRY__TOKEN": "geheim"})["token"].value == HIDDEN
+    assert shown({"AMENDS_COMPENSATOR__TOKEN": "geheim"})["token"].value == HIDDEN
 
 
 def test_every_setting_says_where_it_came_from(tmp_path: Path) -> None:
     file = tmp_path / "amends.toml"
-    file.write_text('[registry]\nhosts = ["a", "b"]\nmode = "off"\n')
+    file.write_text('[compensator]\nhosts = ["a", "b"]\nmode = "off"\n')
     env = {"AMENDS_CONFIG_FILE": str(file), "AMENDS_MODE": "observe"}
     found = shown(env)
     assert (found["hosts"].value, found["hosts"].origin) == ("a, b", str(file))

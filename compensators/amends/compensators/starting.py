@@ -20,6 +20,8 @@ from amends.tools.registry import HandlerRegistry
 
 log = logging.getLogger(__name__)
 
+_SCHEMES = ("redis://", "rediss://", "unix://")
+
 
 def loaded_tools(settings: CompensatorSettings) -> HandlerRegistry:
     """Import the modules. Raises ContractError, ImportError, and whatever a module raises."""
@@ -57,12 +59,20 @@ def plain_functions(tools: HandlerRegistry) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def opened_registry(settings: CompensatorSettings, on_away: Callable[[], None]) -> AsyncIterator[Registry]:
-    """Open the registry. Raises RegistryUnusable; one that is out of reach is a warning."""
+    """Open the registry. Raises SettingsWrong, RegistryUnusable; one that is out of reach is a warning."""
     url = settings.redis_url.get_secret_value() if settings.redis_url is not None else ""
     if not url:
         yield NoRegistry()
         return
-    client = connect(url)
+    try:
+        if not url.startswith(_SCHEMES):  # the client takes `redis:6379` for a port of this host
+            raise ValueError(url)
+        client = connect(url)
+    except ValueError:  # whose words may hold a part of the password
+        raise SettingsWrong(
+            "AMENDS_COMPENSATOR__REDIS_URL is no URL of a Redis: redis://HOST:PORT/0, rediss://… or unix://…, with "
+            "what is special in a password written as %XX"
+        ) from None
     registry = RedisRegistry(client, prefix=settings.registry_prefix, on_away=on_away)
     try:
         for warning in await registry.check():

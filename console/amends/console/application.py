@@ -12,7 +12,7 @@ import typer
 
 from amends.console.discovery import PartsGroup
 from amends.console.exits import FAILED, INTERRUPTED, OK, USAGE, Stop
-from amends.kafka.errors import KafkaFault, SettingsWrong
+from amends.kafka.errors import KafkaFault, ReadTimedOut, SettingsWrong
 
 app = typer.Typer(
     cls=PartsGroup,
@@ -50,6 +50,12 @@ def run(arguments: Sequence[str]) -> int:
         return _end(stop.words, stop.code)
     except SettingsWrong as wrong:
         return _end(str(wrong), USAGE)
+    except ReadTimedOut as silence:
+        return _end(
+            f"{silence}; the servers are those of --kafka, else of AMENDS_KAFKA__BOOTSTRAP_SERVERS (see `amends config "
+            "show kafka`)",
+            FAILED,
+        )
     except KafkaFault as fault:
         return _end(str(fault), FAILED)
     except BrokenPipeError:  # the reader, such as `head`, has enough

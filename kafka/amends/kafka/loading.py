@@ -20,10 +20,8 @@ from pydantic import BaseModel, ValidationError
 from amends.kafka.errors import SettingsWrong
 
 PREFIX = "AMENDS_"
-SECTIONS = frozenset({
-    "kafka", "producer", "processor", "compensator", "registry", "console", "notifier", "local", "payload", "telemetry",
-})  # fmt: skip
-"""The sections there are; a part reads its own and leaves the others to theirs."""
+SECTIONS = frozenset({"kafka", "producer", "processor", "compensator"})
+"""The sections there are, each read by somebody; a part reads its own and leaves the others to theirs."""
 
 SHARED = frozenset({"mode"})
 """Names without a section: AMENDS_MODE. They fill the field of that name in every section that has one."""
@@ -160,4 +158,6 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def _words(error: ValidationError, section: str) -> str:
     # The value itself is left out: it may be a secret.
     problems = error.errors(include_input=False, include_url=False, include_context=False)
-    return "; ".join(f"{'.'.join([section, *map(str, p['loc'])])}: {p['msg']}" for p in problems)
+    return "; ".join(
+        f"{'.'.join([section, *map(str, p['loc'])])}: {p['msg'].removeprefix('Value error, ')}" for p in problems
+    )
