@@ -30,7 +30,7 @@ from amends.compensators.effects import (
 )
 from amends.compensators.ownership import CLOSING
 from amends.schemas.commands import UndoCommand, UndoEntry
-from amends.schemas.facts import UndoEvent, UndoStatus
+from amends.schemas.facts import Failure, UndoEvent, UndoStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,17 @@ class Member:
     owner: str
     fence: int
 
-    def event(self, status: UndoStatus) -> UndoEvent:
+    def event(
+        self,
+        status: UndoStatus,
+        *,
+        evidence: str = "",
+        error: Failure | None = None,
+        output_payload: bytes | None = None,
+        retryable: bool = True,
+        key_refused: bool = False,
+    ) -> UndoEvent:
+        """Return a fact about the attempt."""
         return UndoEvent(
             workflow_id=self.command.workflow_id,
             step_id=self.entry.step_id,
@@ -52,7 +62,12 @@ class Member:
             owner=self.owner,
             workflow_offset=self.command.workflow_offset,
             tool_name=self.entry.tool_name,
+            retryable=retryable,
+            key_refused=key_refused,
+            evidence=evidence,
             lease_ms=self.entry.lease_ms if status is UndoStatus.STARTED else None,
+            output_payload=output_payload,
+            error=error,
             traceparent=self.command.traceparent,
         )
 
@@ -60,10 +75,9 @@ class Member:
 def outcome_of(member: Member, started_at_ms: int) -> Steps[UndoEvent]:
     """Use the attempt, STARTED just after `started_at_ms`, and return its end."""
     entry = member.entry
-    late = replace(member.event(UndoStatus.RELEASED), evidence="half the lease had gone before the handler was called")
     now_ms: int = yield ReadClock()
     if half_is_gone(started_at_ms, now_ms, entry.lease_ms):
-        return late
+        return _late(member)
     if entry.verify is not None and entry.verify_first:
         within_ms = started_at_ms + entry.lease_ms - now_ms
         answer: VerifyAnswer = yield AskVerify(member.command, entry, within_ms)
@@ -71,7 +85,7 @@ def outcome_of(member: Member, started_at_ms: int) -> Steps[UndoEvent]:
             return _verified(member.event(UndoStatus.UNDONE), answer)
         now_ms = yield ReadClock()
         if half_is_gone(started_at_ms, now_ms, entry.lease_ms):
-            return late
+            return _late(member)
     gone_ms = now_ms - started_at_ms
     begin_within_ms = (entry.lease_ms + 1) // 2 - gone_ms
     result: CallAnswer = yield CallUndo(member.command, entry, begin_within_ms, entry.lease_ms - gone_ms)
@@ -81,22 +95,27 @@ def outcome_of(member: Member, started_at_ms: int) -> Steps[UndoEvent]:
     return outcome
 
 
+def _late(member: Member) -> UndoEvent:
+    return member.event(UndoStatus.RELEASED, evidence="half the lease had gone before the handler was called")
+
+
 def _as_event(member: Member, result: CallAnswer) -> UndoEvent:
     match result:
         case Succeeded():
             status = UndoStatus.NOTHING_TO_UNDO if result.nothing else UndoStatus.UNDONE
-            return replace(member.event(status), evidence=result.evidence, output_payload=result.output_payload)
+            return member.event(status, evidence=result.evidence, output_payload=result.output_payload)
         case Refused():
-            failed = replace(member.event(UndoStatus.FAILED), error=result.error)
-            return replace(failed, retryable=result.retryable, key_refused=result.key_refused)
+            return member.event(
+                UndoStatus.FAILED, error=result.error, retryable=result.retryable, key_refused=result.key_refused
+            )
         case NotDeployed():
-            return replace(member.event(UndoStatus.FAILED), error=result.error, retryable=False)
+            return member.event(UndoStatus.FAILED, error=result.error, retryable=False)
         case Uncertain():
-            return replace(member.event(UndoStatus.UNKNOWN), error=result.error)
+            return member.event(UndoStatus.UNKNOWN, error=result.error)
         case NotBegun():
-            return replace(member.event(UndoStatus.RELEASED), evidence=result.reason)
+            return member.event(UndoStatus.RELEASED, evidence=result.reason)
         case Deferred():
-            return replace(member.event(UndoStatus.DEFERRED), evidence=result.reason)
+            return member.event(UndoStatus.DEFERRED, evidence=result.reason)
 
 
 def _verify_after(member: Member, outcome: UndoEvent) -> Steps[UndoEvent]:

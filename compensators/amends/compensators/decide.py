@@ -150,11 +150,11 @@ def _standing(member: Member, ack: Written | Unwritten, facts: tuple[LedgerFact,
 def _release(unreached: list[tuple[Member, str]], ends: list[tuple[str, str]]) -> Steps[None]:
     if not unreached:
         return
-    events = [replace(member.event(UndoStatus.RELEASED), evidence=reason) for member, reason in unreached]
+    events = [member.event(UndoStatus.RELEASED, evidence=reason) for member, reason in unreached]
     yield from write_surely(tuple(events))
-    for member, _ in unreached:
+    for (member, _), event in zip(unreached, events, strict=True):
         ends.append((member.entry.tool_name, UndoStatus.RELEASED.value))
-        yield _settlement(member, member.event(UndoStatus.RELEASED))
+        yield _settlement(member, event)
 
 
 def _attempt(member: Member, started_at_ms: int, ends: list[tuple[str, str]]) -> Steps[bool]:

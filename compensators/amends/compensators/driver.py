@@ -1,11 +1,14 @@
-"""Drives a decision on real parts: takes an effect, does it, sends the answer back. It decides nothing."""
+"""Drives a decision on real parts: takes an effect, does it, sends the answer back. It decides nothing.
+
+Settlements are not waited for one by one: the registry is a gate and its answer changes nothing, so a run goes on while
+they are under way. They are over before the decision is, and with it before the command may be committed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 import uuid
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -33,7 +36,7 @@ from amends.compensators.read_back import WorkflowReader
 from amends.compensators.registry import Registry
 from amends.kafka.errors import NotWritten, WriteError
 from amends.kafka.publisher import Publisher
-from amends.schemas.codec import encode
+from amends.schemas.codec import encode, stamped
 from amends.schemas.envelope import headers_of
 from amends.schemas.facts import Fact
 
@@ -64,18 +67,28 @@ class Driver:
         self._partition = partition
         self._key = key
         self._source = source
+        self._settling: list[asyncio.Future[bool]] = []
 
     async def play(self, steps: Steps[Report]) -> Report:
         """Drive to the end. Cancelled, it leaves things as a crash would."""
         answer: Any = None
         try:
             while True:
-                answer = await self._do(steps.send(answer))
+                effect = steps.send(answer)
+                if type(effect) is Settle:
+                    self._settling.append(asyncio.ensure_future(self._settle(effect)))
+                    answer = True
+                else:
+                    answer = await self._do(effect)
         except StopIteration as stop:
             report: Report = stop.value
+            for settlement in self._settling:
+                await settlement
             return report
         finally:
             steps.close()
+            for settlement in self._settling:
+                settlement.cancel()  # those that are over take no notice
 
     async def _do(self, effect: Effect) -> object:
         match effect:
@@ -84,9 +97,7 @@ class Driver:
             case Renew():
                 return await self._registry.renew(effect.key, effect.attempt, effect.fence, effect.lease_ms)
             case Settle():
-                return await self._registry.settle(
-                    effect.key, effect.attempt, effect.fence, effect.state, effect.closing
-                )
+                return await self._settle(effect)
             case Write(facts=(fact,)):
                 return (await self._write(fact),)
             case Write(facts=facts):
@@ -107,13 +118,19 @@ class Driver:
                 await asyncio.sleep(duration_ms / 1000)
                 return None
 
+    async def _settle(self, effect: Settle) -> bool:
+        return await self._registry.settle(effect.key, effect.attempt, effect.fence, effect.state, effect.closing)
+
     async def _write(self, fact: Fact) -> Written | Unwritten:
         now_ms = int(time.time() * 1000)
-        stamped = replace(fact, timestamp_ms=now_ms)
-        headers = headers_of(stamped, source=self._source, event_id=f"{_EVENTS}{next(_numbers)}", time_ms=now_ms)
+        headers = headers_of(fact, source=self._source, event_id=f"{_EVENTS}{next(_numbers)}", time_ms=now_ms)
         try:
             ack = await self._publisher.publish(
-                self._ledger, key=self._key, value=encode(stamped), headers=headers, partition=self._partition
+                self._ledger,
+                key=self._key,
+                value=encode(stamped(fact, now_ms)),
+                headers=headers,
+                partition=self._partition,
             )
         except WriteError as error:
             return Unwritten(certain=isinstance(error, NotWritten))

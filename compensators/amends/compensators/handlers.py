@@ -70,7 +70,7 @@ class _Question:
     step_running: RunningStep
     arguments: bytes | None
     offsets: tuple[int, int]  # of STARTED and of the outcome
-    step_key: str
+    step_key: Callable[[], str]  # a digest that few handlers need
     begin_by_ms: int
     end_by_ms: int
 
@@ -105,7 +105,7 @@ class Handlers:
         running = RunningStep(command.workflow_id, command.step_id, "", command.key, command.tool_name)
         offsets = (command.started_offset, -1)
         asked = _Question(
-            Role.PROBE, command.handler, command.kind, running, None, offsets, command.key, end_by_ms, end_by_ms
+            Role.PROBE, command.handler, command.kind, running, None, offsets, lambda: command.key, end_by_ms, end_by_ms
         )
         return cast("ProbeAnswer", await self._ask(asked, source))
 
@@ -120,7 +120,7 @@ class Handlers:
             running,
             None,
             (command.started_offset, -1),
-            command.key,
+            lambda: command.key,
             now_ms + effect.begin_within_ms,
             now_ms + effect.end_within_ms,
         )
@@ -146,7 +146,7 @@ class Handlers:
             raise NoHandler(f"A handler of kind {asked.kind!r} is wanted for {asked.name!r}; this version has python.")
         asynchronous = is_asynchronous(self._tools, asked.role, asked.name)
         wants_step = asked.role in (Role.FORWARD, Role.PROBE) or self._tools.handler(asked.role, asked.name).needs_step
-        past = await source.past_step(*asked.offsets, asked.step_key) if wants_step else None
+        past = await source.past_step(*asked.offsets, asked.step_key()) if wants_step else None
         if asked.role is Role.FORWARD and past is not None:
             arguments: dict[str, Any] = dict(past.step.input)
         else:
@@ -192,7 +192,7 @@ def _about_undo(command: UndoCommand, entry: UndoEntry, role: Role, name: str) -
             running,
             entry.arguments,
             (entry.started_offset, entry.outcome_offset),
-            forward_key(entry.step_id),
+            lambda: forward_key(entry.step_id),
             begin_by_ms,
             end_by_ms,
         )

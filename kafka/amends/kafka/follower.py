@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from functools import partial
 
 from amends.kafka.errors import KafkaFault, ReadTimedOut, RecordGone
-from amends.kafka.following import PartitionIndex, Waiter
+from amends.kafka.following import Mailbox, PartitionIndex, Told, Waiter
 from amends.kafka.owned import TAIL
 from amends.kafka.reader import PartitionConsumer, PartitionReader
 from amends.kafka.records import Record, TopicPartition
@@ -47,6 +48,7 @@ class LedgerFollower:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._indexes: dict[int, PartitionIndex] = {}
+        self._mailboxes: dict[asyncio.AbstractEventLoop, Mailbox] = {}
         self._moves: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
         self._older: queue.SimpleQueue[_Range | None] = queue.SimpleQueue()
         self._stopping = False
@@ -74,7 +76,7 @@ class LedgerFollower:
             self._moves.put(("remove", partition))
             waiters = index.take_waiters()
         for waiter in waiters:
-            waiter.fail(ReadTimedOut(f"{self.topic}[{partition}] is followed no longer"))
+            waiter.tell(ReadTimedOut(f"{self.topic}[{partition}] is followed no longer"))
 
     async def read(
         self, partition: int, key: bytes, from_offset: int, to_offset: int, *, deadline_ms: int = 10_000
@@ -86,13 +88,24 @@ class LedgerFollower:
             ReadTimedOut: not read that far before the deadline.
             RecordGone: the topic no longer holds `from_offset`.
         """
-        return await asyncio.wrap_future(self._begin_read(partition, key, from_offset, to_offset, deadline_ms))
+        if (held := self._at_hand(partition, key, from_offset, to_offset)) is not None:
+            return held
+        loop = asyncio.get_running_loop()
+        mailbox = self._mailboxes.get(loop) or self._new_mailbox(loop)
+        future: asyncio.Future[list[Record]] = loop.create_future()
+        self._begin_read(
+            partition, Waiter(key, from_offset, to_offset, _after(deadline_ms), partial(mailbox.put, future))
+        )
+        return await future
 
     def read_sync(
         self, partition: int, key: bytes, from_offset: int, to_offset: int, *, deadline_ms: int = 10_000
     ) -> list[Record]:
         """As `read`, for threads."""
-        return self._begin_read(partition, key, from_offset, to_offset, deadline_ms).result()
+        future: Future[list[Record]] = Future()
+        waiter = Waiter(key, from_offset, to_offset, _after(deadline_ms), lambda told: _settle(future, lambda: told))
+        self._begin_read(partition, waiter)
+        return future.result()
 
     async def fetch(self, partition: int, offset: int, *, deadline_ms: int = 10_000) -> Record:
         """Return the record that stands at `offset`; the partition need not be followed.
@@ -139,35 +152,48 @@ class LedgerFollower:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _begin_read(
-        self, partition: int, key: bytes, from_offset: int, to_offset: int, deadline_ms: int
-    ) -> Future[list[Record]]:
-        future: Future[list[Record]] = Future()
-        waiter = Waiter(key, from_offset, to_offset, _after(deadline_ms), future)
-        if self._failure is not None or self._stopping:
-            waiter.fail(self._failure or ReadTimedOut("the follower is closed"))
-            return future
+    def _at_hand(self, partition: int, key: bytes, from_offset: int, to_offset: int) -> list[Record] | None:
         with self._lock:
             index = self._indexes.get(partition)
-            if index is not None and not index.reached(to_offset):
+            if (
+                index is None
+                or not index.reached(to_offset)
+                or from_offset < index.begins_at
+                or self._failure is not None
+            ):
+                return None
+            return index.select(key, from_offset, to_offset)
+
+    def _new_mailbox(self, loop: asyncio.AbstractEventLoop) -> Mailbox:
+        with self._lock:
+            for closed in [known for known, mailbox in self._mailboxes.items() if mailbox.closed]:
+                del self._mailboxes[closed]
+            return self._mailboxes.setdefault(loop, Mailbox(loop))
+
+    def _begin_read(self, partition: int, waiter: Waiter) -> None:
+        if self._failure is not None or self._stopping:
+            waiter.tell(self._failure or ReadTimedOut("the follower is closed"))
+            return
+        with self._lock:
+            index = self._indexes.get(partition)
+            if index is not None and not index.reached(waiter.to_offset):
                 index.wait(waiter)
-                return future
+                return
         if index is None:
-            waiter.fail(ReadTimedOut(f"{self.topic}[{partition}] is not followed"))
+            waiter.tell(ReadTimedOut(f"{self.topic}[{partition}] is not followed"))
         else:
             self._answer(partition, index, waiter)
-        return future
 
     def _answer(self, partition: int, index: PartitionIndex, waiter: Waiter) -> None:
         """Answer a waiter whose last offset was reached."""
         with self._lock:
             held, begins_at = index.select(waiter.key, waiter.from_offset, waiter.to_offset), index.begins_at
         if waiter.from_offset >= begins_at:
-            waiter.give(held)
+            waiter.tell(held)
             return
         last = min(waiter.to_offset, begins_at - 1)
         older = _Range(partition, waiter.key, waiter.from_offset, last, waiter.give_up_at)
-        older.future.add_done_callback(lambda done: waiter.give_after(done, held))
+        older.future.add_done_callback(lambda done: waiter.tell_after(done, held))
         self._older.put(older)
 
     def _follow(self) -> None:
@@ -233,7 +259,7 @@ class LedgerFollower:
         with self._lock:
             late = [(p, w) for p, index in self._indexes.items() for w in index.take_late(now)]
         for partition, waiter in late:
-            waiter.fail(ReadTimedOut(f"{self.topic}[{partition}] was not read up to {waiter.to_offset} in time"))
+            waiter.tell(ReadTimedOut(f"{self.topic}[{partition}] was not read up to {waiter.to_offset} in time"))
 
     def _read_older(self) -> None:
         with PartitionReader(self._settings) as reader:
@@ -259,7 +285,7 @@ class LedgerFollower:
             self._failure = error
             waiters = [waiter for index in self._indexes.values() for waiter in index.take_waiters()]
         for waiter in waiters:
-            waiter.fail(error)
+            waiter.tell(error)
 
 
 @dataclass(slots=True)
@@ -278,9 +304,13 @@ def _after(deadline_ms: int) -> float:
     return time.monotonic() + deadline_ms / 1000
 
 
-def _settle(future: Future[list[Record]], work: Callable[[], list[Record]]) -> None:
+def _settle(future: Future[list[Record]], work: Callable[[], Told]) -> None:
     with contextlib.suppress(InvalidStateError):  # cancelled meanwhile
         try:
-            future.set_result(work())
+            told = work()
+            if isinstance(told, Exception):
+                future.set_exception(told)
+            else:
+                future.set_result(told)
         except Exception as error:  # the one place that turns a failure into an answer
             future.set_exception(error)

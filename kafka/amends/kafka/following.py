@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
 from bisect import bisect_left, bisect_right
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from amends.kafka.records import Record
 
@@ -14,31 +15,61 @@ _RECORD_COST_BYTES = 400
 """What a record costs beside its key and value, roughly."""
 
 
-@dataclass(eq=False, slots=True)
+Told = list[Record] | Exception
+
+
 class Waiter:
-    """A read that is not answered yet. `give_up_at` is in monotonic seconds."""
+    """A read that is not answered yet. `give_up_at` is in monotonic seconds; `tell` is called with the answer, once."""
 
-    key: bytes
-    from_offset: int
-    to_offset: int
-    give_up_at: float
-    future: concurrent.futures.Future[list[Record]]
+    __slots__ = ("from_offset", "give_up_at", "key", "tell", "to_offset")
 
-    def give(self, records: list[Record]) -> None:
-        with contextlib.suppress(concurrent.futures.InvalidStateError):  # cancelled meanwhile
-            self.future.set_result(records)
+    def __init__(
+        self, key: bytes, from_offset: int, to_offset: int, give_up_at: float, tell: Callable[[Told], None]
+    ) -> None:
+        self.key = key
+        self.from_offset = from_offset
+        self.to_offset = to_offset
+        self.give_up_at = give_up_at
+        self.tell = tell
 
-    def fail(self, error: Exception) -> None:
-        with contextlib.suppress(concurrent.futures.InvalidStateError):
-            self.future.set_exception(error)
-
-    def give_after(self, older: concurrent.futures.Future[list[Record]], held: list[Record]) -> None:
+    def tell_after(self, older: concurrent.futures.Future[list[Record]], held: list[Record]) -> None:
         """Answer with what was read from the topic and then what the index held."""
         error = older.exception()
-        if isinstance(error, Exception):
-            self.fail(error)
-        else:
-            self.give(older.result() + held)
+        self.tell(error if isinstance(error, Exception) else older.result() + held)
+
+
+class Mailbox:
+    """Answers for the coroutines of one event loop: one wake-up for all that come before it is awake."""
+
+    __slots__ = ("_answers", "_loop", "_woken")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._answers: deque[tuple[asyncio.Future[list[Record]], Told]] = deque()
+        self._woken = False
+
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
+    def put(self, future: asyncio.Future[list[Record]], told: Told) -> None:
+        """Answer `future`. Called from any thread."""
+        self._answers.append((future, told))
+        if not self._woken:  # it is set back before the box is emptied, so that no answer stays
+            self._woken = True
+            with contextlib.suppress(RuntimeError):  # a loop that is closed has nobody left who waits
+                self._loop.call_soon_threadsafe(self._empty)
+
+    def _empty(self) -> None:
+        self._woken = False
+        while self._answers:
+            future, told = self._answers.popleft()
+            if future.done():  # cancelled meanwhile
+                continue
+            if isinstance(told, Exception):
+                future.set_exception(told)
+            else:
+                future.set_result(told)
 
 
 class PartitionIndex:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from amends.producers.effects import Effect, Raised, Result, Returned
 
@@ -38,11 +38,11 @@ async def drive_async(
     flow: Generator[Effect, Any, R],
     perform: Callable[[Effect], Awaitable[Any]],
     at_once: Callable[[Effect], Any],
-    waits: tuple[type[Effect], ...],
 ) -> R:
-    """As `drive`, in a task. Only effects in `waits` are awaited: a task that is cancelled or closed ends with effects
-    that are not, so it never waits again."""
-    end = await drive_to_async((), flow, advance(flow, None), perform, at_once, waits)
+    """As `drive`, in a task. `at_once` returns LATER for an effect that must be waited for; only such a one is
+    performed and awaited: a task that is cancelled or closed ends with effects that are not, so it never waits again.
+    """
+    end = await drive_to_async((), flow, advance(flow, None), perform, at_once)
     assert isinstance(end, End)
     return end.value  # type: ignore[no-any-return]
 
@@ -53,17 +53,25 @@ async def drive_to_async(
     effect: Effect | End,
     perform: Callable[[Effect], Awaitable[Any]],
     at_once: Callable[[Effect], Any],
-    waits: tuple[type[Effect], ...],
 ) -> Effect | End:
     """As `drive_to`, in a task."""
     while not isinstance(effect, End) and not isinstance(effect, stops):
         answer, error = None, None
         try:
-            answer = await perform(effect) if isinstance(effect, waits) else at_once(effect)
+            answer = at_once(effect)
+            if answer is LATER:
+                answer = await perform(effect)
         except BaseException as raised:
             error = raised
         effect = advance(flow, answer, error)
     return effect
+
+
+class Later:
+    """Nothing was done: the effect must be waited for."""
+
+
+LATER: Final = Later()
 
 
 class End:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from functools import lru_cache
 
 from amends.kafka.consumer import PartitionReader
 from amends.kafka.errors import KafkaFault, NotWritten, WriteError
@@ -93,8 +94,7 @@ class KafkaLedger:
         self._publisher.close(CLOSE_WITHIN_MS)
 
     def _place(self, fact: StepEvent | WorkflowEvent) -> tuple[bytes, int]:
-        key = record_key(fact.workflow_id)
-        return key, partition_for(key, self._settings.partitions)
+        return _place_of(fact.workflow_id, self._settings.partitions)
 
     def _headers(self, fact: StepEvent | WorkflowEvent) -> Headers:
         return headers_of(fact, source=self._source, event_id=str(next(self._events)), time_ms=fact.timestamp_ms)
@@ -115,6 +115,13 @@ def kafka_runtime(kafka: KafkaSettings, settings: ProducerSettings | None = None
     """Return a runtime on the Kafka of `kafka`. Close it when done."""
     chosen = settings or ProducerSettings()
     return Runtime(chosen, lambda: KafkaLedger(kafka, write_within_ms=chosen.write_within_ms))
+
+
+@lru_cache(maxsize=4_096)
+def _place_of(workflow_id: str, partitions: int) -> tuple[bytes, int]:
+    """Return the key and the partition of a workflow. Kept, for a workflow has many facts and murmur2 is slow here."""
+    key = record_key(workflow_id)
+    return key, partition_for(key, partitions)
 
 
 def _answer(done: Ack | WriteError) -> Write:

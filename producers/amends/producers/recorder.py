@@ -19,7 +19,7 @@ from amends.producers.drivers import End, advance, drive_to, drive_to_async, han
 from amends.producers.effects import CallFlow, Effect, Invoke, Raised, Result, Returned
 from amends.producers.outcome import Call, NotDone, Reported
 from amends.producers.runner import ObservingRunner, ScopeRunner, Send
-from amends.producers.scope import WAITS, Scope
+from amends.producers.scope import Scope
 from amends.schemas.codec import encode
 from amends.schemas.contract import Contract
 from amends.schemas.contract import Effect as EffectClass
@@ -81,7 +81,7 @@ class RecordedStep:
     async def __aenter__(self) -> Self:
         if self._begin() and self._flow is not None:
             first = advance(self._flow, None)
-            self._ready(await drive_to_async((Invoke,), self._flow, first, self._wait, self._perform, WAITS))
+            self._ready(await drive_to_async((Invoke,), self._flow, first, self._wait, self._at_once))
         return self
 
     async def __aexit__(
@@ -91,7 +91,7 @@ class RecordedStep:
             return
         try:
             next_effect = advance(self._flow, self._ended(error))
-            await drive_to_async((), self._flow, next_effect, self._wait, self._perform, WAITS)
+            await drive_to_async((), self._flow, next_effect, self._wait, self._at_once)
         finally:
             self._send.left()
 
@@ -134,10 +134,14 @@ class RecordedStep:
         self._send.mark(effect)
         return self._scope.perform(effect)
 
-    async def _wait(self, effect: Effect) -> Any:
+    def _at_once(self, effect: Effect) -> Any:
         assert self._scope is not None
         assert self._send is not None
         self._send.mark(effect)
+        return self._scope.at_once_or_later(effect)
+
+    async def _wait(self, effect: Effect) -> Any:
+        assert self._scope is not None
         return await self._scope.perform_async(effect)
 
 

@@ -6,11 +6,11 @@ import asyncio
 import contextvars
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from amends.producers import clock, refusals
-from amends.producers.drivers import drive, drive_async, handed_over
+from amends.producers.drivers import LATER, drive, drive_async, handed_over
 from amends.producers.effects import (
     CallFlow,
     Effect,
@@ -24,14 +24,13 @@ from amends.producers.effects import (
 )
 from amends.producers.flow import call_flow, observed_flow
 from amends.producers.outcome import Call, ended
-from amends.producers.scope import WAITS, Scope
+from amends.producers.scope import Scope
 from amends.schemas.commands import Phase
 from amends.schemas.facts import StepEvent, StepStatus
 from amends.tools.runner import BoundCall, RunningStep, fresh_key, running
 
 logger = logging.getLogger(__name__)
 
-_AWAITED = (*WAITS, Invoke)
 _FACTS = (WriteFact, QueueFact)
 
 
@@ -141,18 +140,17 @@ class Send:
     async def run_async(self, flow: CallFlow, invoke: Callable[[str], Any]) -> Result:
         """As `run`, in a task; what `invoke` returns is awaited."""
 
-        async def perform(effect: Effect) -> Any:
+        def perform(effect: Effect) -> Awaitable[Any]:
             if isinstance(effect, Invoke):
-                return await self._invoke_async(effect, invoke)
-            self.mark(effect)
-            return await self._scope.perform_async(effect)
+                return self._invoke_async(effect, invoke)
+            return self._scope.perform_async(effect)
 
         def at_once(effect: Effect) -> Any:
             self.mark(effect)
-            return self._scope.at_once(effect)
+            return LATER if isinstance(effect, Invoke) else self._scope.at_once_or_later(effect)
 
         try:
-            return await drive_async(flow, perform, at_once, _AWAITED)
+            return await drive_async(flow, perform, at_once)
         finally:
             self.left()
 

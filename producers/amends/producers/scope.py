@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from amends.producers import clock, refusals
 from amends.producers.board import Board
 from amends.producers.calls import CallBook
+from amends.producers.drivers import LATER
 from amends.producers.effects import (
     Acknowledged,
     Admit,
@@ -36,7 +37,8 @@ from amends.producers.scope_flow import Opening, admissible, heartbeat, ours, un
 from amends.schemas.commands import Phase, WorkflowEcho
 from amends.schemas.facts import StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 
-WAITS: tuple[type[Effect], ...] = (AwaitStanding, AwaitEnd, AwaitOwed, WriteFact, Follow, ReadHistory)
+WAITS: tuple[type[Effect], ...] = (WriteFact, AwaitEnd, Follow, ReadHistory)
+"""What can never be done at once."""
 
 _LOOKS = (AwaitStanding, AwaitEnd, AwaitOwed)
 
@@ -108,6 +110,15 @@ class Scope:
             return None
         raise AssertionError(f"no such effect here: {effect}")
 
+    def at_once_or_later(self, effect: Effect) -> Any:
+        """Do `effect` if that needs no waiting, else return LATER."""
+        if isinstance(effect, WAITS):
+            return LATER
+        if isinstance(effect, AwaitStanding | AwaitOwed):
+            found = self._seen(effect)
+            return LATER if found is None else self._found(effect, found)
+        return self.at_once(effect)
+
     def perform(self, effect: Effect) -> Any:
         """Do `effect` in this thread."""
         if isinstance(effect, WriteFact):
@@ -125,7 +136,7 @@ class Scope:
         return self.at_once(effect)
 
     async def perform_async(self, effect: Effect) -> Any:
-        """Do `effect`, one of `WAITS`, in this task."""
+        """Do `effect`, which is to be waited for, in this task."""
         if isinstance(effect, WriteFact):
             return self._written(effect.fact, await self._ledger.write_async(self._noted(effect.fact)))
         if isinstance(effect, _LOOKS):

@@ -16,7 +16,6 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
 
 from amends.producers.drivers import drive, drive_async
 from amends.producers.runtime import Runtime
-from amends.producers.scope import WAITS
 from amends.producers.scope_flow import OnExisting, Outcome
 from amends.producers.session import OBSERVING_WAITS_MS, Options, Session
 from amends.schemas.commands import Phase
@@ -181,7 +180,7 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
         elif flow is not None:
             scope = session.scope
             with session.opened():
-                await drive_async(flow, scope.perform_async, scope.at_once, WAITS)
+                await drive_async(flow, scope.perform_async, scope.at_once_or_later)
         self._token = active_runner.set(session.runner())
         return self
 
@@ -194,7 +193,7 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
         if flow is not None:
             scope = session.scope
             with session.ended(error):
-                session.outcome = await drive_async(flow, scope.perform_async, scope.at_once, WAITS)
+                session.outcome = await drive_async(flow, scope.perform_async, scope.at_once_or_later)
 
     def _deactivate(self) -> None:
         token, self._token = self._token, None

@@ -58,6 +58,7 @@ _FRAME_BYTES = 5
 
 A = TypeVar("A")
 R = TypeVar("R")
+T = TypeVar("T", bound=Record)
 
 
 def _once(function: Callable[[A], R]) -> Callable[[A], R]:
@@ -108,6 +109,16 @@ def _readers() -> dict[bytes, tuple[Reader, type[Record]]]:
 @_once
 def _writer(record: type[Record]) -> tuple[bytes, Writer]:
     return _SINGLE_OBJECT + fingerprint_of(schema_of(record)), straight.writer_of(record)
+
+
+@_once
+def _stamper(record: type[Record]) -> Callable[[Any, int], Any]:
+    return straight.stamper_of(record)
+
+
+def stamped(record: T, timestamp_ms: int) -> T:
+    """Return `record` as written at `timestamp_ms` of the writer's clock."""
+    return typing.cast(T, _stamper(typing.cast("type[Record]", type(record)))(record, timestamp_ms))
 
 
 def encode(record: Record) -> bytes:
@@ -166,9 +177,6 @@ def _framed(data: bytes, registered: Registered | None) -> tuple[Reader, type[Re
     except Exception as error:
         raise UnreadableRecord(f"schema {number} is no Avro schema: {error}") from error
     return resolved.reader_of(record, parsed, _parsed(record)), record
-
-
-T = TypeVar("T", bound=Record)
 
 
 def decode_as(record: type[T], data: bytes | None, *, registered: Registered | None = None) -> T:

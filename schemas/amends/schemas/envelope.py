@@ -7,12 +7,28 @@ route records and Kafka tools still see plain Avro.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from amends.schemas.codec import Record
 
 Headers = list[tuple[str, bytes]]
 
 CONTENT_TYPE = b"application/avro"
+
+
+@lru_cache(maxsize=1_000)
+def _constant(record: str, source: str) -> tuple[tuple[str, bytes], ...]:
+    return (
+        ("ce_specversion", b"1.0"),
+        ("ce_source", source.encode()),
+        ("ce_type", b"amends." + record.encode() + b".v1"),
+        ("content-type", CONTENT_TYPE),
+    )
+
+
+@lru_cache(maxsize=1_000)
+def _time(time_ms: int) -> bytes:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat().encode()
 
 
 def headers_of(record: Record, *, source: str, event_id: str, time_ms: int | None = None) -> Headers:
@@ -23,15 +39,9 @@ def headers_of(record: Record, *, source: str, event_id: str, time_ms: int | Non
         event_id: unique within the source.
         time_ms: the writer's clock; None leaves `ce_time` out.
     """
-    headers: Headers = [
-        ("ce_specversion", b"1.0"),
-        ("ce_id", event_id.encode()),
-        ("ce_source", source.encode()),
-        ("ce_type", b"amends." + type(record).__name__.encode() + b".v1"),
-        ("content-type", CONTENT_TYPE),
-    ]
+    headers: Headers = [*_constant(type(record).__name__, source), ("ce_id", event_id.encode())]
     if time_ms is not None:
-        headers.append(("ce_time", datetime.fromtimestamp(time_ms / 1000, UTC).isoformat().encode()))
+        headers.append(("ce_time", _time(time_ms)))
     traceparent = getattr(record, "traceparent", None)
     if traceparent:
         headers.append(("traceparent", traceparent.encode()))

@@ -40,12 +40,8 @@ def record_key(workflow_id: str) -> bytes:
 
 def _digest(*parts: str) -> str:
     # Each part is preceded by its length, so that no two lists of parts share a digest.
-    h = sha256()
-    for part in parts:
-        raw = part.encode()
-        h.update(len(raw).to_bytes(4, "big"))
-        h.update(raw)
-    return h.hexdigest()[:32]
+    raw = [part.encode() for part in parts]
+    return sha256(b"".join([len(part).to_bytes(4, "big") + part for part in raw])).hexdigest()[:32]
 
 
 def step_id(workflow_id: str, workflow_offset: int, call_id: str, epoch: int, attempt: str | None = None) -> str:

@@ -67,7 +67,7 @@ def decode_payload(data: bytes) -> Any:
         UnreadablePayload: whatever is wrong with the bytes; nothing else is raised.
     """
     try:
-        value = json.loads(data.decode(), parse_constant=_refuse_constant)
+        value = _DECODER.decode(data.decode())
         return value if is_plain(value) else from_json_value(value)
     except UnreadablePayload:
         raise
@@ -77,6 +77,11 @@ def decode_payload(data: bytes) -> Any:
 
 def _refuse_constant(name: str) -> Any:
     raise UnreadablePayload(f"not a payload: {name} is not JSON")
+
+
+# Made once: `json.loads` and `json.dumps` make theirs anew for each call that says how.
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def decoded_form(value: object) -> Any:
@@ -136,7 +141,7 @@ def canonical(value: object) -> bytes:
     """Return bytes that are equal for equal values: keys sorted, numbers by value (100 is 100.0 is Decimal("100")),
     text in NFC. For digests only; it can't be decoded."""
     plain = value if is_plain(value) else to_json_value(value)
-    return json.dumps(_canonical(plain), sort_keys=True, separators=(",", ":")).encode()
+    return _SORTED.encode(_canonical(plain)).encode()
 
 
 def canonical_digest(value: object) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from types import UnionType
 from typing import Any
@@ -25,8 +25,6 @@ _PIECES = (
     "more",
     "read_array",
     "read_map",
-    "sized",
-    "text",
     "write_array",
     "write_long",
     "write_map",
@@ -95,15 +93,29 @@ def _written(source: _Source, hint: Any, value: str) -> str:
         return f"{source.bind(writer_of(typing.cast(type, hint)))}({value})"
     if hint is int:
         return f"(SMALL[{value}] if -1 <= {value} < SMALL_END else write_long({value}))"
+    # Written out where it stands: a call of `text` costs as much as what it does.
+    sized = "((SMALL[n] if (n := len(e)) < SMALL_END else write_long(n)) + e)"
     return {
-        str: f"text({value})",
-        bytes: f"sized({value})",
+        str: sized.replace("len(e)", f"len(e := {value}.encode())"),
+        bytes: sized.replace("len(e)", f"len(e := {value})"),
         bool: f'(b"\\x01" if {value} else b"\\x00")',
     }[hint]
 
 
 def _item_writer(hint: Any) -> Writer:
     return wire.text if hint is str else writer_of(hint)
+
+
+def stamper_of(record: type) -> Callable[[Any, int], Any]:
+    """Return the function that gives a copy of a `record` with another `timestamp_ms`. (`dataclasses.replace` does the
+    same in five times the time, and every fact that is written is stamped.)"""
+    source = _Source()
+    source.add(0, "def stamp(r, timestamp_ms):", f"    m = {source.bind(object.__new__)}({source.bind(record)})")
+    for field in dataclasses.fields(record):
+        value = "timestamp_ms" if field.name == "timestamp_ms" else f"r.{field.name}"
+        source.add(1, f"{source.bind(getattr(record, field.name).__set__)}(m, {value})")
+    source.add(1, "return m")
+    return typing.cast("Callable[[Any, int], Any]", source.compiled("stamp"))
 
 
 def reader_of(record: type) -> Reader:
