@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from amends.local.kafka_server import KafkaServer, embedded_broker_binary, start_kafka, why_no_apache_kafka
@@ -28,7 +29,10 @@ NO_REDIS = "no Redis server: "
 NO_EMBEDDED = "no embedded server: "
 
 # A failure prints the blob that repeats it: @reproduce_failure(...).
-hypothesis_settings.register_profile("amends", print_blob=True, deadline=None)
+# No limit on time: machines are shared, and a slow one is no failure.
+hypothesis_settings.register_profile(
+    "amends", print_blob=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 hypothesis_settings.load_profile("amends")
 
 
