@@ -37,10 +37,10 @@ def test_every_source_root_is_a_part() -> None:
 
 
 def test_no_file_names_the_host_of_a_package_registry() -> None:
-    hosts = ["pypi" + ".org", "pythonhosted" + ".org", "repo1.maven" + ".org", "repo.maven.apache" + ".org"]
+    hosts = ["pypi." + "org", "pythonhosted." + "org", "repo." + "maven", "repo1." + "maven", "registry." + "npmjs"]
     suffixes = {".py", ".toml", ".txt", ".xml", ".yml", ".yaml", ".md", ".sh", ""}
     for folder in (*PARTS, "tests", "docs", "examples", "bench", ".ci"):
-        for path in (ROOT / folder).rglob("*"):
+        for path in (*(ROOT / folder).rglob("*"), *ROOT.glob("*")):
             if path.is_file() and path.suffix in suffixes and "__pycache__" not in path.parts:
                 text = path.read_text("utf-8", errors="ignore")
                 assert not any(host in text for host in hosts), path
