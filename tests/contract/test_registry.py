@@ -222,6 +222,30 @@ async def test_a_redis_that_comes_back_is_used_again(client: Redis) -> None:
     assert await bench.go("k", 1, "b") > 0
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"state": "DONE", "attempt": "1"},
+        {"state": "DONE", "attempt": "1", "closing": "{}"},
+        {"state": "DONE", "attempt": "1", "closing": '{"attempt": 1, "status": "OF_A_LATER_VERSION"}'},
+        {"state": "CLAIMED", "attempt": "1", "owner": "me", "fence": "?"},
+        {"state": "CLAIMED", "attempt": "1", "owner": "you", "fence": "1"},
+        {"state": "CLAIMED", "attempt": "?"},
+        "of another type",
+    ],
+)
+async def test_an_entry_that_nobody_can_read_shuts_no_undo_out(client: Redis, entry: str | dict[str, str]) -> None:
+    prefix = f"test-{uuid.uuid4().hex[:8]}"
+    bench = Bench(RedisRegistry(client, prefix=prefix), lambda: asyncio.sleep(0))
+    name = f"{prefix}:undo:{{k}}"
+    if isinstance(entry, str):
+        await client.set(name, entry)
+    else:
+        await client.hset(name, mapping=cast("Any", entry))
+    assert await bench.claim("k", 1, "me") == Go(NO_FENCE)
+    await client.delete(name)
+
+
 async def test_a_redis_that_evicts_is_refused_with_what_to_change(client: Redis) -> None:
     registry = RedisRegistry(client)
     await registry.check()

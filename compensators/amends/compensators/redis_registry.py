@@ -165,7 +165,7 @@ class RedisRegistry:
         answers = await self._run(_CLAIM, [self._key(request.key) for request in requests], arguments)
         if answers is None:
             return tuple(Go(NO_FENCE) for _ in requests)
-        return tuple(_claim_answer(answer) for answer in answers)
+        return tuple(self._claim_answer(answer) for answer in answers)
 
     async def renew(self, key: str, attempt: int, fence: int, lease_ms: int) -> bool:
         if fence == NO_FENCE:
@@ -243,6 +243,15 @@ class RedisRegistry:
             self._away = True
             log.warning("the registry's Redis does not answer; going on without, the read back decides: %s", error)
 
+    def _claim_answer(self, answer: Sequence[Any]) -> ClaimAnswer:
+        try:
+            return _claim_answer(answer)
+        except (ValueError, TypeError, KeyError) as error:
+            # A gate that can't be read must not shut an undo out for ever.
+            self._on_away()
+            log.warning("an entry of the registry can't be read; going on without, the read back decides: %r", error)
+            return Go(NO_FENCE)
+
     async def close(self) -> None:
         """Wait for what is under way. The client stays open; its owner closes it."""
         if self._sender is not None:
@@ -259,6 +268,7 @@ _DIGESTS = {script: sha1(script.encode(), usedforsecurity=False).hexdigest() for
 
 
 def _claim_answer(answer: Sequence[Any]) -> ClaimAnswer:
+    """Raises ValueError, TypeError, KeyError for an entry that this version didn't write."""
     match text_of(answer[0]):
         case "go":
             return Go(int(answer[1]))
