@@ -107,6 +107,31 @@ def test_a_function_is_run_as_a_workflow(ledger: MemoryLedger) -> None:
     assert ledger.phase("order-7") is ledger.phase("later-8") is Phase.SUCCEEDED
 
 
+def test_a_function_whose_body_would_run_after_its_scope_is_no_workflow(ledger: MemoryLedger) -> None:
+    def steps() -> Iterator[int]:
+        charge("cus_1", 500)
+        yield 1
+
+    with pytest.raises(TypeError, match="generator"):
+        workflow.run("w")(steps)
+
+    async def later() -> None:
+        charge("cus_1", 500)
+
+    pending = []
+
+    @workflow.run("w")
+    def plain() -> object:
+        pending.append(later())
+        return pending[0]
+
+    with pytest.raises(TypeError, match="awaitable"):
+        plain()
+    pending[0].close()
+    assert WORLD == []
+    assert ledger.statuses("w") == ["workflow STARTED", "workflow FAILED"]
+
+
 def test_a_tools_own_exception_passes_untouched_and_fails_nothing_by_itself(ledger: MemoryLedger) -> None:
     with workflow("w") as wf:
         with pytest.raises(Declined, match="cus_1"):
@@ -591,6 +616,24 @@ def test_observing_lets_no_fault_of_the_ledger_reach_the_agent(
     with pytest.raises(ValueError), workflow("w3"):
         raise ValueError
     assert [effect for effect in WORLD if effect.startswith("charge")] == [f"charge cus_1 {n}" for n in (1, 2, 3)]
+
+
+async def test_observing_takes_neither_a_cancelled_nor_a_waiting_agent_for_one_that_ended(
+    observing: MemoryLedger,
+) -> None:
+    with workflow("left") as left:
+        charge("cus_1", 1)
+        left.leave_open("3d")
+    with pytest.raises(KeyboardInterrupt), workflow("stopped") as stopped:
+        raise KeyboardInterrupt
+    with pytest.raises(asyncio.CancelledError):
+        async with workflow("cancelled") as cancelled:
+            raise asyncio.CancelledError
+    for wf in (left, stopped, cancelled):
+        assert isinstance(wf.outcome, LeftOpen)
+        assert observing.phase(wf.id) is Phase.RUNNING
+    beats = [f for f in observing.facts("left") if isinstance(f, WorkflowEvent)]
+    assert [(b.status, b.lease_ms) for b in beats][1:] == [(WorkflowStatus.HEARTBEAT, 3 * 86_400_000)]
 
 
 # --- secrets ---

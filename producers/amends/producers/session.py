@@ -167,10 +167,13 @@ class Session:
         if scope.inherited():
             self.outcome = LeftOpen("the scope belongs to the process that opened it")
             return None
-        if self.live.observe:
-            return observed_end_flow(scope.terms, error, scope.secrets)
         if error is not None and not isinstance(error, Exception):
-            self._interrupted(error)
+            self._left(f"interrupted: {type(error).__name__}")
+            return None
+        if self.live.observe:
+            if self.leave_lease_ms is None:
+                return observed_end_flow(scope.terms, error, scope.secrets)
+            self._left("left open")
             return None
         if error is not None:
             scope.standing_within_ms = min(scope.standing_within_ms, FAILING_WAITS_MS)
@@ -178,10 +181,10 @@ class Session:
             return leave_flow(scope.terms, self.leave_lease_ms, "left open")
         return claim_flow(scope.terms) if error is None else fail_flow(scope.terms, error, scope.secrets)
 
-    def _interrupted(self, error: BaseException) -> None:
-        """Cancelled, or the process is told to end: no failure, and no waiting. The lease finds out."""
+    def _left(self, reason: str) -> None:
+        """Cancelled, told to end, or watched and left open: no failure, and no waiting. The lease finds out."""
         assert self.live is not None
-        self.outcome = LeftOpen(f"interrupted: {type(error).__name__}")
+        self.outcome = LeftOpen(reason)
         if self.leave_lease_ms is not None:
             self.scope.leave(self.leave_lease_ms)
         self.live.runtime.left(self.scope)

@@ -77,6 +77,8 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
             signature = inspect.signature(function)
+            if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+                raise TypeError(f"{function.__qualname__} is a generator: its scope would end before its body begins")
 
             def named(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
                 bound = signature.bind(*arguments, **keywords)
@@ -95,7 +97,12 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
             @functools.wraps(function)
             def in_scope(*arguments: P.args, **keywords: P.kwargs) -> R:
                 with cls(named(arguments, keywords), **options):
-                    return function(*arguments, **keywords)
+                    value = function(*arguments, **keywords)
+                    if inspect.isawaitable(value):
+                        raise TypeError(
+                            f"{function.__qualname__} returned an awaitable, which has not run in its scope"
+                        )
+                    return value
 
             return in_scope
 
