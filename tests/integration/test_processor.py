@@ -172,6 +172,21 @@ def test_the_state_of_another_engine_is_refused_unless_it_is_to_be_refolded(sett
     check_start(settings, refold=True)
 
 
+@pytest.mark.parametrize(("key", "value"), [(b"w", b"no state"), (b"w\x00\x00x", b"[]"), (b"\x00partition", b"7")])
+def test_a_state_that_cannot_be_read_is_refused_with_what_to_do(
+    settings: KafkaSettings, key: bytes, value: bytes
+) -> None:
+    create_topics(settings)
+    with Publisher(settings) as publisher:
+        publisher.publish_sync(settings.topics.changelog(), key=key, value=value, partition=1)
+    command = [str(Path(sys.executable).with_name("amends")), "processor"]
+    done = subprocess.run(command, env=environment(settings), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 65, done.stderr
+    assert "partition 1 can't be read" in done.stderr
+    assert "--refold" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def write_state_of_faust(kafka: KafkaSettings) -> None:
     topic = kafka.topics.changelog("faust")
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})

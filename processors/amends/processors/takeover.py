@@ -20,7 +20,7 @@ from amends.kafka.reader import PartitionReader
 from amends.kafka.records import TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.transactions import Checkpointer
-from amends.processors.engine import FoldFactory, LedgerHoleError, PartitionFold
+from amends.processors.engine import EngineError, FoldFactory, LedgerHoleError, PartitionFold
 from amends.processors.tenure import Tenure, hole_in_words
 
 logger = logging.getLogger(__name__)
@@ -29,6 +29,12 @@ INITIALISE_TRIES = 3
 FETCH_AGAIN_MS = 5
 """A reader that has fetched ahead looks again after this. The client's default is a second: a million records took 10 s
 in place of 3."""
+
+
+class StateUnreadableError(EngineError):
+    """The state of a partition is not one that this version can have written."""
+
+    exit_code = 65
 
 
 class InterruptedTakeoverError(Exception):
@@ -74,7 +80,8 @@ class Takeover:
             leftovers = self._restore(folds, refold)
             with _without_collector():
                 for partition, fold in folds.items():
-                    fold.restored(starts[partition] - 1)
+                    with _readable(partition):
+                        fold.restored(starts[partition] - 1)
                     self.progressed(0)
             return [Taken(Tenure(p, folds[p], starts[p], drop=leftovers[p]), checkpointers[p]) for p in partitions]
         except BaseException:
@@ -128,10 +135,23 @@ class Takeover:
                     if record.partition in refold:
                         leftovers[record.partition].add(record.key)
                     else:
-                        folds[record.partition].restore(record.key, record.value)
+                        with _readable(record.partition):
+                            folds[record.partition].restore(record.key, record.value)
                 if not self.progressed(len(records)):
                     raise InterruptedTakeoverError
         return leftovers
+
+
+@contextmanager
+def _readable(partition: int) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise StateUnreadableError(
+            f"the state of ledger partition {partition} can't be read ({type(error).__name__}: {error}): somebody else "
+            "wrote to the changelog, or a newer version did. Start that version, or start once with --refold to build "
+            "the state anew from the ledger"
+        ) from error
 
 
 def _reading_fast(kafka: KafkaSettings) -> KafkaSettings:
