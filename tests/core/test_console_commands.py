@@ -10,6 +10,7 @@ import pytest
 from amends.console import discovery
 from amends.console.application import run
 from amends.console.exits import FAILED, OK, USAGE
+from amends.console.output import moment
 
 
 @pytest.fixture
@@ -71,3 +72,8 @@ def test_the_console_imports_no_part_by_name() -> None:
         text = path.read_text("utf-8")
         for part in ("producers", "processors", "compensators", "local", "testing"):
             assert f"amends.{part}" not in text, path.name
+
+
+@pytest.mark.parametrize("at_ms", [10**15, 2**63 - 1])
+def test_a_time_beyond_the_calendar_is_shown_as_it_is(at_ms: int) -> None:
+    assert moment(at_ms) == f"{at_ms} ms"

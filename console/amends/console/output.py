@@ -35,7 +35,10 @@ def moment(at_ms: int | None) -> str:
     """Return a point in time in UTC, to the millisecond."""
     if not at_ms or at_ms < 0:
         return ""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    except (ValueError, OverflowError, OSError):  # beyond the calendar: whatever a clock or a stranger wrote
+        return f"{at_ms} ms"
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, none: str) -> None:
