@@ -34,9 +34,10 @@ from amends.compensators.effects import (
 from amends.compensators.handlers import Handlers
 from amends.compensators.read_back import WorkflowReader
 from amends.compensators.registry import Registry
-from amends.kafka.errors import NotWritten, WriteError
+from amends.kafka.errors import NotWritten
 from amends.kafka.publisher import Publisher
-from amends.schemas.codec import encode, stamped
+from amends.kafka.records import Ack, Outgoing
+from amends.schemas.codec import encode
 from amends.schemas.envelope import headers_of
 from amends.schemas.facts import Fact
 
@@ -76,7 +77,7 @@ class Driver:
             while True:
                 effect = steps.send(answer)
                 if type(effect) is Settle:
-                    self._settling.append(asyncio.ensure_future(self._settle(effect)))
+                    self._settling.append(self._settle(effect))
                     answer = True
                 else:
                     answer = await self._do(effect)
@@ -98,10 +99,8 @@ class Driver:
                 return await self._registry.renew(effect.key, effect.attempt, effect.fence, effect.lease_ms)
             case Settle():
                 return await self._settle(effect)
-            case Write(facts=(fact,)):
-                return (await self._write(fact),)
             case Write(facts=facts):
-                return tuple(await asyncio.gather(*(self._write(fact) for fact in facts)))
+                return await self._write(facts)
             case ReadBack(from_offset=from_offset, to_offset=to_offset):
                 return await self._reader.read_back(from_offset, to_offset)
             case ReadClock():
@@ -118,20 +117,18 @@ class Driver:
                 await asyncio.sleep(duration_ms / 1000)
                 return None
 
-    async def _settle(self, effect: Settle) -> bool:
-        return await self._registry.settle(effect.key, effect.attempt, effect.fence, effect.state, effect.closing)
+    def _settle(self, effect: Settle) -> asyncio.Future[bool]:
+        settled = self._registry.settle(effect.key, effect.attempt, effect.fence, effect.state, effect.closing)
+        return asyncio.ensure_future(settled)
 
-    async def _write(self, fact: Fact) -> Written | Unwritten:
+    async def _write(self, facts: tuple[Fact, ...]) -> tuple[Written | Unwritten, ...]:
         now_ms = int(time.time() * 1000)
+        answers = await self._publisher.publish_each([self._outgoing(fact, now_ms) for fact in facts])
+        return tuple(
+            Written(answer.offset) if isinstance(answer, Ack) else Unwritten(certain=isinstance(answer, NotWritten))
+            for answer in answers
+        )
+
+    def _outgoing(self, fact: Fact, now_ms: int) -> Outgoing:
         headers = headers_of(fact, source=self._source, event_id=f"{_EVENTS}{next(_numbers)}", time_ms=now_ms)
-        try:
-            ack = await self._publisher.publish(
-                self._ledger,
-                key=self._key,
-                value=encode(stamped(fact, now_ms)),
-                headers=headers,
-                partition=self._partition,
-            )
-        except WriteError as error:
-            return Unwritten(certain=isinstance(error, NotWritten))
-        return Written(ack.offset)
+        return Outgoing(self._ledger, self._key, encode(fact, now_ms), self._partition, headers)

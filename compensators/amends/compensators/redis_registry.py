@@ -18,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import hiredis
 from redis.asyncio import Connection, Redis
@@ -43,6 +43,8 @@ from amends.schemas.facts import UndoStatus
 __all__ = ["RedisRegistry", "RegistryUnusable", "connect"]
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 TTL_MS = 8 * 86_400_000
 """Longer than a lane keeps a command (seven days): no command can meet a registry that forgot its undo by time."""
@@ -133,6 +135,7 @@ class _Call:
     script: str
     keys: Sequence[str]
     arguments: Sequence[str | int]
+    read: Callable[[Any], Any]
     answer: asyncio.Future[Any]
 
 
@@ -172,13 +175,13 @@ class RedisRegistry:
             return False
         return bool(await self._run(_RENEW, [self._key(key)], [self._ttl_ms, attempt, fence, lease_ms]))
 
-    async def settle(self, key: str, attempt: int, fence: int, state: State, closing: Closing | None) -> bool:
+    def settle(self, key: str, attempt: int, fence: int, state: State, closing: Closing | None) -> asyncio.Future[bool]:
         assert (state is State.DONE) == (closing is not None)
         assert state is not State.CLAIMED
         if fence == NO_FENCE:
-            return False
+            return self._answered(False)
         arguments: list[str | int] = [self._ttl_ms, attempt, fence, state.value, _closing_text(closing)]
-        return bool(await self._run(_SETTLE, [self._key(key)], arguments))
+        return self._begin(_SETTLE, [self._key(key)], arguments, bool)
 
     def _key(self, key: str) -> str:
         return f"{self._prefix}:undo:{{{key}}}"
@@ -187,14 +190,25 @@ class RedisRegistry:
 
     async def _run(self, script: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
         """Return what the script says, or None where Redis is out of reach."""
+        return await self._begin(script, keys, arguments, lambda said: said)
+
+    def _begin(
+        self, script: str, keys: Sequence[str], arguments: Sequence[str | int], read: Callable[[Any], T]
+    ) -> asyncio.Future[T]:
+        """Have the script run, and its answer read, None where Redis is out of reach."""
         if self._now_s() < self._left_alone_until_s:
             self._on_away()
-            return None
-        call = _Call(script, keys, arguments, asyncio.get_running_loop().create_future())
+            return self._answered(read(None))
+        call = _Call(script, keys, arguments, read, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
         if self._sender is None or self._sender.done():
             self._sender = asyncio.create_task(self._send_all(), name="amends-registry")
-        return await call.answer
+        return call.answer
+
+    def _answered(self, answer: T) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        future.set_result(answer)
+        return future
 
     async def _send_all(self) -> None:
         while self._waiting:
@@ -211,7 +225,7 @@ class RedisRegistry:
                 raise
             for call, answer in zip(calls, answers, strict=True):
                 if not call.answer.done():
-                    call.answer.set_result(answer)
+                    call.answer.set_result(call.read(answer))
 
     async def _send(self, calls: Sequence[_Call]) -> list[Any]:
         answers = await self._pipeline(calls)

@@ -13,7 +13,7 @@ One contract suite runs against every implementation: `tests/contract/test_regis
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
@@ -91,7 +91,7 @@ class Registry(Protocol):
         """Move the lease of one's own claim to `lease_ms` from now. False: it is not one's own any more."""
         ...
 
-    async def settle(self, key: str, attempt: int, fence: int, state: State, closing: Closing | None) -> bool:
+    def settle(self, key: str, attempt: int, fence: int, state: State, closing: Closing | None) -> Awaitable[bool]:
         """Move one's own claim to an end. `closing` is given with DONE and only then. False: it is not one's own."""
         ...
 

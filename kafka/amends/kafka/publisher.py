@@ -11,27 +11,22 @@ is left alone there.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
-import logging
 import os
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from amends.kafka.errors import MaybeWritten, NotWritten, WriteError
 from amends.kafka.producing import Answer, Client
-from amends.kafka.records import Ack, Headers
+from amends.kafka.records import Ack, Headers, Writable
 from amends.kafka.settings import KafkaSettings
-
-logger = logging.getLogger(__name__)
-
-OnDone = Callable[[Ack | WriteError], None]
+from amends.kafka.waiting import Blocker, Callback, OnDone, Waiter
 
 QUEUE_FULL_WAIT_MS = 2
+_QUEUE_FULL = "_QUEUE_FULL"
 
 
 class Publisher:
@@ -82,7 +77,7 @@ class Publisher:
         `on_done` runs in the publisher's thread (or, if the record is refused at once, in the caller's): it must be
         quick and must not raise. `partition` None: the one of the key by murmur2.
         """
-        refused = self._offer_now(topic, key, value, headers, partition, _Callback(on_done))
+        refused = self._offer_now(topic, key, value, headers, partition, Callback(on_done))
         if refused is not None:
             on_done(refused)
 
@@ -98,18 +93,40 @@ class Publisher:
         loop = asyncio.get_running_loop()
         give_up_at: float | None = None
         while True:
-            waiter = _Waiter(loop)
-            self._held.append((topic, key, value, headers, partition, waiter))
-            if loop not in self._handing:
-                self._handing.add(loop)
-                loop.call_soon(self._turn_ended, loop)
+            future = self._hold(loop, topic, key, value, headers, partition)
             try:
-                return await waiter.future
+                return await future
             except NotWritten as refused:
                 give_up_at = give_up_at or time.monotonic() + self._deadline_ms / 1000
                 if not _worth_waiting(refused, give_up_at):
                     raise
             await asyncio.sleep(QUEUE_FULL_WAIT_MS / 1000)
+
+    async def publish_each(self, records: Sequence[Writable]) -> list[Ack | WriteError]:
+        """As `publish`, for several records at once: return the answer of each, in their order. Raises nothing."""
+        loop = asyncio.get_running_loop()
+        futures = [self._hold(loop, r.topic, r.key, r.value, r.headers, r.partition) for r in records]
+        try:
+            return [await self._answer(record, future) for record, future in zip(records, futures, strict=True)]
+        finally:
+            for future in futures:
+                future.cancel()  # where we were cancelled nobody waits any more; what is answered takes no notice
+
+    async def _answer(self, record: Writable, future: asyncio.Future[Ack]) -> Ack | WriteError:
+        try:
+            return await future
+        except NotWritten as refused:
+            return await self._again(record) if refused.code == _QUEUE_FULL else refused
+        except WriteError as error:
+            return error
+
+    async def _again(self, record: Writable) -> Ack | WriteError:
+        try:
+            return await self.publish(
+                record.topic, key=record.key, value=record.value, headers=record.headers, partition=record.partition
+            )
+        except WriteError as error:
+            return error
 
     def publish_sync(
         self, topic: str, *, key: bytes | None, value: bytes | None, headers: Headers = (), partition: int | None = None
@@ -117,7 +134,7 @@ class Publisher:
         """As `publish`, for threads. Blocks up to the deadline."""
         give_up_at = time.monotonic() + self._deadline_ms / 1000
         while True:
-            blocker = _Blocker()
+            blocker = Blocker()
             refused = self._offer_now(topic, key, value, headers, partition, blocker)
             if refused is None:
                 return blocker.wait()
@@ -147,6 +164,23 @@ class Publisher:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _hold(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> asyncio.Future[Ack]:
+        """Keep a record until this turn of `loop` ends, and return its answer to be."""
+        waiter = Waiter(loop)
+        self._held.append((topic, key, value, headers, partition, waiter))
+        if loop not in self._handing:
+            self._handing.add(loop)
+            loop.call_soon(self._turn_ended, loop)
+        return waiter.future
 
     def _turn_ended(self, loop: asyncio.AbstractEventLoop) -> None:
         self._handing.discard(loop)
@@ -215,76 +249,11 @@ class Publisher:
             _keep_for_good(client)
 
 
-class _Callback(Answer):
-    __slots__ = ("_on_done",)
-
-    def __init__(self, on_done: OnDone) -> None:
-        self._on_done = on_done
-
-    def give(self, result: Ack | WriteError) -> None:
-        try:
-            self._on_done(result)
-        except Exception:
-            # The thread answers everybody: one caller's bug must not leave the others without their answers.
-            logger.exception("on_done raised")
-
-
-class _Blocker(Answer):
-    __slots__ = ("_event", "_result")
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self._result: Ack | WriteError | None = None
-
-    def give(self, result: Ack | WriteError) -> None:
-        self._result = result
-        self._event.set()
-
-    def wait(self) -> Ack:
-        self._event.wait()
-        return _acknowledged(self._result)
-
-
-class _Waiter(Answer):
-    """An answer for a coroutine; those of one loop are given together."""
-
-    __slots__ = ("future", "loop")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.future: asyncio.Future[Ack] = loop.create_future()
-
-    def give(self, result: Ack | WriteError) -> None:
-        self.give_later([(self, result)])
-
-    def give_later(self, answers: Sequence[tuple[Answer, Ack | Exception]]) -> None:
-        # A loop that is closed has nobody left who waits.
-        with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(_give_all, answers)
-
-
-_Held = tuple[str, bytes | None, bytes | None, Headers, int | None, _Waiter]
-
-
-def _give_all(answers: Sequence[Any]) -> None:
-    for waiter, result in answers:
-        if waiter.future.done():
-            continue
-        if isinstance(result, Ack):
-            waiter.future.set_result(result)
-        else:
-            waiter.future.set_exception(result)
-
-
-def _acknowledged(result: Ack | WriteError | None) -> Ack:
-    if isinstance(result, Ack):
-        return result
-    assert result is not None
-    raise result
+_Held = tuple[str, bytes | None, bytes | None, Headers, int | None, Waiter]
 
 
 def _worth_waiting(refused: NotWritten, give_up_at: float) -> bool:
-    return refused.code == "_QUEUE_FULL" and time.monotonic() < give_up_at
+    return refused.code == _QUEUE_FULL and time.monotonic() < give_up_at
 
 
 def _keep_for_good(thing: object) -> None:

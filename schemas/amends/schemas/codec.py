@@ -30,7 +30,7 @@ from amends.schemas.commands import (
 from amends.schemas.contract import Contract
 from amends.schemas.facts import Carry, Resolution, StepEvent, Timeout, UndoEvent, WorkflowEvent
 from amends.schemas.releases import released, released_versions
-from amends.schemas.wire import Reader, Writer
+from amends.schemas.wire import Reader
 
 Record = (
     StepEvent
@@ -107,28 +107,18 @@ def _readers() -> dict[bytes, tuple[Reader, type[Record]]]:
 
 
 @_once
-def _writer(record: type[Record]) -> tuple[bytes, Writer]:
+def _writer(record: type[Record]) -> tuple[bytes, straight.RecordWriter]:
     return _SINGLE_OBJECT + fingerprint_of(schema_of(record)), straight.writer_of(record)
 
 
-@_once
-def _stamper(record: type[Record]) -> Callable[[Any, int], Any]:
-    return straight.stamper_of(record)
-
-
-def stamped(record: T, timestamp_ms: int) -> T:
-    """Return `record` as written at `timestamp_ms` of the writer's clock."""
-    return typing.cast(T, _stamper(typing.cast("type[Record]", type(record)))(record, timestamp_ms))
-
-
-def encode(record: Record) -> bytes:
-    """Return the bytes of `record`.
+def encode(record: Record, timestamp_ms: int | None = None) -> bytes:
+    """Return the bytes of `record`, with `timestamp_ms` in place of its own if it is given.
 
     Raises:
         TypeError, AttributeError, KeyError, ValueError: a field is not of its type, a bug of the caller.
     """
     header, write = _writer(type(record))
-    return header + write(record)
+    return header + (write(record) if timestamp_ms is None else write(record, timestamp_ms))
 
 
 def decode(data: bytes | None, *, registered: Registered | None = None) -> Record:
