@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import os
@@ -393,6 +394,28 @@ def test_a_call_inside_a_call_is_a_step_of_its_own(ledger: MemoryLedger) -> None
         "shop.order STARTED", "shop.charge STARTED", "shop.charge SUCCEEDED", "shop.order SUCCEEDED",
     ]  # fmt: skip
     assert WORLD[0] == "order cus_1 for shop.order"
+
+
+def test_scopes_that_generators_leave_in_any_order_end_no_other_and_bring_none_back(ledger: MemoryLedger) -> None:
+    def agent(name: str) -> Iterator[None]:
+        with workflow(name):
+            yield
+
+    for outside in (False, True):
+        first, second = agent(f"a{outside}"), agent(f"b{outside}")
+        with workflow(f"w{outside}") if outside else contextlib.nullcontext():
+            next(first)
+            next(second)
+            first.close()  # type: ignore[attr-defined]
+            charge("cus_1", 1)
+            second.close()  # type: ignore[attr-defined]
+            assert ledger.statuses(f"b{outside}").count("shop.charge SUCCEEDED") == 1
+            if outside:
+                charge("cus_1", 2)
+                assert ledger.statuses("wTrue").count("shop.charge SUCCEEDED") == 1
+            else:
+                with pytest.raises(OutsideWorkflow):
+                    charge("cus_1", 2)
 
 
 def test_two_workflows_of_one_process_know_nothing_of_each_other(ledger: MemoryLedger) -> None:

@@ -7,9 +7,9 @@ being cancelled, interrupted or killed does neither, and the lease finds out.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import inspect
+import weakref
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
@@ -65,7 +65,8 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
         existing = OnExisting(on_existing)
         options = Options(agent, existing, lease, deadline, confirm_within, confirm, traceparent, runtime)
         self._session = Session(id, options)
-        self._token: contextvars.Token[Runner | None] | None = None
+        self._runner: Runner | None = None
+        self._outer: Runner | None = None
 
     @classmethod
     def run(cls, id: str | Callable[..., str], **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -166,7 +167,7 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
         elif flow is not None:
             with session.opened():
                 drive(flow, session.scope.perform)
-        self._token = active_runner.set(session.runner())
+        self._activate()
         return self
 
     def __exit__(
@@ -188,7 +189,7 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
             scope = session.scope
             with session.opened():
                 await drive_async(flow, scope.perform_async, scope.at_once_or_later)
-        self._token = active_runner.set(session.runner())
+        self._activate()
         return self
 
     async def __aexit__(
@@ -202,10 +203,23 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
             with session.ended(error):
                 session.outcome = await drive_async(flow, scope.perform_async, scope.at_once_or_later)
 
+    def _activate(self) -> None:
+        self._outer, self._runner = active_runner.get(), self._session.runner()
+        active_runner.set(self._runner)
+
     def _deactivate(self) -> None:
-        token, self._token = self._token, None
-        if token is not None:
-            try:
-                active_runner.reset(token)
-            except ValueError:  # left in another context than it was entered in, as async generators are
-                active_runner.set(None)
+        """Give calls back to the scope around this one, if they are ours here: scopes that generators enter may be left
+        in any order and in other contexts, and neither may end another scope nor bring one back that was left."""
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        outer = self._outer
+        while outer is not None and outer in _LEFT:
+            outer = _LEFT[outer]
+        _LEFT[runner] = outer
+        if active_runner.get() is runner:
+            active_runner.set(outer)
+
+
+_LEFT: weakref.WeakKeyDictionary[Runner, Runner | None] = weakref.WeakKeyDictionary()
+"""Runners of scopes that were left, and who ran the calls around each."""
