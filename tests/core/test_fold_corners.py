@@ -263,3 +263,33 @@ def test_a_claim_over_an_unknown_step_is_an_incident_where_amends_only_looks_on(
     assert ledger.probes() == []
     ledger.resolve("x", Decision.PRESENT, "p1", writer=Party.PERSON)
     assert (ledger.phase, open_kinds(ledger)) == ("SUCCEEDED", [])
+
+
+# --- what strangers write ---------------------------------------------------------------------------------------------
+
+HUGE = "k" * 900_000
+
+
+@pytest.mark.parametrize("raw", [b"garbage", encode(WorkflowEvent(HUGE, 0, WorkflowStatus.STARTED))])
+def test_a_key_of_a_megabyte_is_nobodys_workflow_and_is_not_said_again(raw: bytes) -> None:
+    ledger = Ledger()
+    ledger.append(None, raw=raw, key=HUGE.encode())
+    ledger.checkpoint()
+    assert ledger.incidents() == {"unreadable": "OPEN"}
+    assert ledger.changelog == {}
+    assert {emission.topic for emission in ledger.raw} == {"dlq.amends.ledger", "amends.incidents"}
+    for emission in ledger.raw:
+        if emission.topic == "amends.incidents":
+            assert len(emission.value or b"") + len(emission.key or b"") < 10_000
+
+
+@pytest.mark.parametrize("name", ["step_id", "attempt", "traceparent"])
+def test_names_of_a_megabyte_are_not_kept_and_not_sent(name: str) -> None:
+    ledger = Ledger()
+    ledger.start()
+    good = StepEvent("w", "x", "p1", 0, StepStatus.STARTED, "x")
+    ledger.append(dataclasses.replace(good, **{name: HUGE}))  # type: ignore[arg-type]
+    ledger.checkpoint()
+    assert ledger.incidents() == {"unreadable": "OPEN"}
+    assert ledger.workflow.steps == []
+    assert max(map(len, ledger.changelog.values())) < 10_000

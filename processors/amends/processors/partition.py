@@ -30,6 +30,10 @@ from amends.schemas.keys import digest
 _FACTS = (StepEvent, WorkflowEvent, UndoEvent, Resolution, Timeout, Carry)
 ORIGINAL_OFFSET_HEADER = "amends-original-offset"
 ARGUMENTS_BYTES_MAX = 16_384
+KEY_BYTES_MAX = 4_096
+"""Of a workflow id; writers keep to 512. A longer key would be said again in each record about it, beyond its size."""
+NAME_CHARACTERS_MAX = 4_096
+"""Of names that facts give to steps, attempts and owners."""
 HOT_MAX = 20_000
 """Closed workflows kept decoded, at most; the others are bytes."""
 
@@ -144,13 +148,15 @@ class Partition:
     def _read(self, record: LedgerRecord) -> Fact:
         if record.key is None:
             raise UnreadableRecord("no key: nobody can tell whose workflow it belongs to")
-        if record.key.startswith(records.SEPARATOR) or records.SEPARATOR * 2 in record.key:
+        if not _may_be_workflow_key(record.key):
             raise UnreadableRecord("a key that is no workflow id")
         found = decode(record.value, registered=self._terms.registered)
         if not isinstance(found, _FACTS):
             raise UnreadableRecord(f"a {type(found).__name__} is no fact")
         if found.workflow_id.encode() != record.key:
             raise UnreadableRecord("its key is not the workflow id it names")
+        if record.value is not None and len(record.value) > NAME_CHARACTERS_MAX:
+            _check_names(found)
         arguments = found.undo_arguments if isinstance(found, StepEvent | Resolution) else None
         if arguments is not None:
             _check_arguments(arguments)
@@ -353,13 +359,23 @@ def _is_settled(workflow: Workflow) -> bool:
     return workflow.header.phase in (Phase.SUCCEEDED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS, Phase.NONE)
 
 
+def _may_be_workflow_key(key: bytes) -> bool:
+    return not key.startswith(records.SEPARATOR) and records.SEPARATOR * 2 not in key and len(key) <= KEY_BYTES_MAX
+
+
 def _is_workflow_key(key: bytes) -> bool:
-    if key.startswith(records.SEPARATOR) or records.SEPARATOR * 2 in key:
-        return False
     try:
-        return bool(key.decode())
+        return _may_be_workflow_key(key) and bool(key.decode())
     except UnicodeDecodeError:
         return False
+
+
+def _check_names(fact: Fact) -> None:
+    """Refuse names so long that what is sent about the workflow would not fit into a record."""
+    for name in ("step_id", "attempt", "owner", "traceparent"):
+        text = getattr(fact, name, None)
+        if isinstance(text, str) and len(text) > NAME_CHARACTERS_MAX:
+            raise UnreadableRecord(f"a {name} of {len(text)} characters, more than {NAME_CHARACTERS_MAX}")
 
 
 def _check_arguments(data: bytes) -> None:
