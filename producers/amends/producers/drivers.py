@@ -42,9 +42,21 @@ async def drive_async(
     """As `drive`, in a task. `at_once` returns LATER for an effect that must be waited for; only such a one is
     performed and awaited: a task that is cancelled or closed ends with effects that are not, so it never waits again.
     """
-    end = await drive_to_async((), flow, advance(flow, None), perform, at_once)
-    assert isinstance(end, End)
-    return end.value  # type: ignore[no-any-return]
+    # Every call of every tool goes through here ten times: so it is not `drive_to_async`, which can stop on its way.
+    answer: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            effect = flow.send(answer) if error is None else flow.throw(error)
+            answer, error = None, None
+            try:
+                answer = at_once(effect)
+                if answer is LATER:
+                    answer = await perform(effect)
+            except BaseException as raised:
+                error = raised
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
 
 
 async def drive_to_async(

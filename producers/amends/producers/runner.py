@@ -145,9 +145,13 @@ class Send:
                 return self._invoke_async(effect, invoke)
             return self._scope.perform_async(effect)
 
+        at_once_or_later = self._scope.at_once_or_later
+
         def at_once(effect: Effect) -> Any:
+            if isinstance(effect, Invoke):
+                return LATER
             self.mark(effect)
-            return LATER if isinstance(effect, Invoke) else self._scope.at_once_or_later(effect)
+            return at_once_or_later(effect)
 
         try:
             return await drive_async(flow, perform, at_once)

@@ -37,7 +37,7 @@ from amends.producers.scope_flow import Opening, admissible, heartbeat, ours, un
 from amends.schemas.commands import Phase, WorkflowEcho
 from amends.schemas.facts import StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 
-WAITS: tuple[type[Effect], ...] = (WriteFact, AwaitEnd, Follow, ReadHistory)
+_WAITS: frozenset[type[Effect]] = frozenset({WriteFact, AwaitEnd, Follow, ReadHistory})
 """What can never be done at once."""
 
 _LOOKS = (AwaitStanding, AwaitEnd, AwaitOwed)
@@ -45,6 +45,17 @@ _LOOKS = (AwaitStanding, AwaitEnd, AwaitOwed)
 EARLY_ECHOES_MAX = 64
 
 _OVER = frozenset({Phase.SUCCEEDED, *refusals.TURNED})
+
+
+_process_id = os.getpid()
+
+
+def _after_fork_in_child() -> None:
+    global _process_id
+    _process_id = os.getpid()  # kept, for every call asks
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Process(Protocol):
@@ -71,7 +82,7 @@ class Scope:
     def __init__(self, opening: Opening, process: Process) -> None:
         self.opening = opening
         self.terms = opening.terms
-        self.process_id = os.getpid()
+        self.process_id = _process_id
         self.board = Board()
         self.standing: Standing | None = None
         self.started_offset: int | None = None
@@ -112,8 +123,13 @@ class Scope:
 
     def at_once_or_later(self, effect: Effect) -> Any:
         """Do `effect` if that needs no waiting, else return LATER."""
-        if isinstance(effect, WAITS):
+        kind = type(effect)
+        if kind is ReadClock:
+            return clock.now()
+        if kind in _WAITS:
             return LATER
+        if kind is LookAtEcho:
+            return self.standing
         if isinstance(effect, AwaitStanding | AwaitOwed):
             found = self._seen(effect)
             return LATER if found is None else self._found(effect, found)
@@ -312,4 +328,4 @@ class Scope:
 
     def inherited(self) -> bool:
         """Whether this process is a fork of the one that opened the scope. It must not act for the workflow."""
-        return self.process_id != os.getpid()
+        return self.process_id != _process_id
