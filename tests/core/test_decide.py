@@ -103,7 +103,7 @@ def test_each_answer_of_a_handler_is_one_end_of_the_attempt(answer: CallAnswer, 
     if isinstance(answer, Refused):
         assert (fact.retryable, fact.error) == (answer.retryable, ERROR)
     if isinstance(answer, NotDeployed):
-        assert not fact.retryable
+        assert fact.retryable, "a deployment under way may bring the handler: the budget decides"
     settle = stage.effects[-1]
     assert isinstance(settle, Settle)
     assert settle.state is SETTLED[status]
@@ -130,13 +130,13 @@ def test_the_handler_runs_only_for_a_claim_that_goes_an_owned_attempt_and_a_youn
     _prepare(stage, registry)
     stage.play(decide(run_of(undo), "me", "c1"))
 
-    goes = registry in ("absent", "below", "lease over")
+    goes = registry != "busy"  # what the registry says of ends may be another ledger's: the read back decides
     young = 2 * clock_ms < LEASE_MS and (not isinstance(verify_first, IsStillThere) or 4 * clock_ms < LEASE_MS)
     asks = goes and before == "owned" and 2 * clock_ms < LEASE_MS
     runs = asks and young and (verify_first is None or isinstance(verify_first, IsStillThere))
     assert bool(stage.called()) == runs
     if not goes:
-        assert stage.undo_facts() == (["s1 UNDONE"] if registry == "done" else [])
+        assert stage.undo_facts() == []
     elif before in ("lost", "closed", "unreadable"):
         assert stage.undo_facts() == ["s1 STARTED"], "whoever lost writes nothing more"
     elif before == "released" or not asks:
@@ -160,12 +160,20 @@ def _prepare(stage: Stage, registry: str) -> None:
         stage.registry.settle_now("undo-s1-0", attempt, go.fence, State.DONE, closing)
 
 
-def test_what_the_registry_knows_as_done_is_written_again_for_the_attempt_that_had_it() -> None:
-    stage = Stage()
+def test_a_registry_that_remembers_another_ledger_costs_a_start_and_never_an_undo() -> None:
+    """Found by a newcomer: a Redis kept while the ledger was made anew answered "done", and nothing was undone."""
+    for registry in ("done", "ended"):
+        stage = Stage()
+        _prepare(stage, registry)
+        stage.play(decide(run_of(entry()), "me", "c1"))
+        assert stage.called() == ["s1"]
+        assert stage.undo_facts() == ["s1 STARTED", "s1 UNDONE"]
+
+
+def test_what_is_done_by_the_ledger_too_is_not_done_again() -> None:
+    stage = Stage(before=BEFORE["closed"])
     _prepare(stage, "done")
-    stage.play(decide(run_of(entry(attempt=4)), "me", "c1"))
-    fact = last_undo(stage)
-    assert (fact.attempt, fact.owner, fact.evidence) == (1, "other", "re_1")
+    stage.play(decide(run_of(entry()), "me", "c1"))
     assert stage.called() == []
 
 
@@ -304,12 +312,11 @@ def test_a_member_that_is_busy_ends_the_run_before_it_and_leaves_the_rest_unclai
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_a_member_known_as_done_is_told_again_and_passed(at_once: bool) -> None:
-    stage = Stage()
+def test_a_member_that_is_done_is_passed(at_once: bool) -> None:
+    stage = Stage(before=BEFORE["closed"])
     _prepare(stage, "done")
     stage.play(decide(run_of(*RUN, at_once=at_once), "me", "c1"))
     assert stage.called() == ["s2", "s3"]
-    assert "s1 UNDONE" in stage.undo_facts()
 
 
 def test_a_slow_member_of_a_run_started_at_once_costs_the_others_their_lease_not_their_safety() -> None:

@@ -108,8 +108,8 @@ def _as_event(member: Member, result: CallAnswer) -> UndoEvent:
             return member.event(
                 UndoStatus.FAILED, error=result.error, retryable=result.retryable, key_refused=result.key_refused
             )
-        case NotDeployed():
-            return member.event(UndoStatus.FAILED, error=result.error, retryable=False)
+        case NotDeployed():  # nothing ran; a deployment under way may bring it, else the budget makes it an incident
+            return member.event(UndoStatus.FAILED, error=result.error, retryable=True)
         case Uncertain():
             return member.event(UndoStatus.UNKNOWN, error=result.error)
         case NotBegun():

@@ -2,7 +2,8 @@
 
 The order is: claim, STARTED, read back, clock, (verify,) handler, (verify,) outcome acknowledged, settle. Theory:
 
-- The registry only saves work. Whoever loses the read back has done nothing and writes nothing.
+- The registry only saves work, and is believed only where that costs a wait: *busy*. What it says of ends may be stale;
+  the read back decides. Whoever loses it has done nothing and writes nothing.
 - Cut off before STARTED, the attempt is free and the command comes again. After it, the attempt is spent: the fold
   finds it by its lease. After the outcome, another delivery finds it at the read back.
 - Nothing is tried again here. Attempts, backoff and budget are the fold's; this writes what one attempt came to.
@@ -13,8 +14,6 @@ owned and not reached are RELEASED.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from amends.compensators.attempt import Member, outcome_of
 from amends.compensators.effects import (
@@ -33,7 +32,7 @@ from amends.compensators.effects import (
 )
 from amends.compensators.ladder import decide_probe, decide_resend
 from amends.compensators.ownership import CLOSING, Lost, Owned, Released, Standing, standing_of_undo
-from amends.compensators.registry import Busy, ClaimAnswer, ClaimRequest, Closing, Done, Ended, Go, State
+from amends.compensators.registry import NO_FENCE, Busy, ClaimAnswer, ClaimRequest, Closing, Done, Ended, Go, State
 from amends.schemas.commands import Command, ProbeCommand, ResendCommand, UndoCommand, UndoEntry
 from amends.schemas.facts import UndoEvent, UndoStatus
 
@@ -88,26 +87,16 @@ def _group(
         match answer:
             case Go(fence=fence):
                 members.append(Member(command, entry, owner, fence))
-            case Done(closing=closing):
-                ends.append((entry.tool_name, "done before"))
-                yield from write_surely((_again(Member(command, entry, owner, 0), closing),))
-            case Busy() | Ended():
-                ends.append((entry.tool_name, type(answer).__name__.lower()))
+            case Done() | Ended():
+                # A registry may remember another ledger's undo, or one of before a restore. The fold granted this
+                # attempt, so by the ledger it is not ended as of the command; what came since, the read back shows.
+                members.append(Member(command, entry, owner, NO_FENCE))
+            case Busy():
+                ends.append((entry.tool_name, "busy"))
                 cut = True
                 break
     closed = (yield from _start(command, members, ends)) if members else True
     return closed and not cut
-
-
-def _again(member: Member, closing: Closing) -> UndoEvent:
-    """The outcome the registry remembers: a processor that lost its state would else emit this undo for ever."""
-    return replace(
-        member.event(closing.status),
-        attempt=closing.attempt,
-        owner=closing.owner,
-        verified=closing.verified,
-        evidence=closing.evidence,
-    )
 
 
 def _start(command: UndoCommand, members: list[Member], ends: list[tuple[str, str]]) -> Steps[bool]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from amends.compensators.clock import lease_clock_ms
-from amends.compensators.effects import ProbeAnswer, Succeeded
+from amends.compensators.effects import ProbeAnswer, Succeeded, Uncertain
 from amends.compensators.verdicts import (
     Answer,
     call_answer,
@@ -34,6 +36,9 @@ from amends.tools.resolve import Resolved, resolve
 from amends.tools.runner import RunningStep, running
 from amends.tools.step import Step
 
+log = logging.getLogger(__name__)
+
+FRAMES_MAX = 12
 RESULT_BYTES_MAX = 700_000
 """Of what a call returned, re-sent or found by a probe: a record holds a megabyte."""
 
@@ -134,6 +139,17 @@ def _with_arguments(asked: Invocation, answer: Answer, output: object) -> Answer
 def _failed(tools: HandlerRegistry, asked: Invocation, error: BaseException) -> Answer:
     if isinstance(error, NoHandler):
         return not_deployed(asked.role, failure_of(error))
+    answer = _answer_to(tools, asked, error)
+    if isinstance(answer, Uncertain):
+        # Frames only: what an exception says may be a secret, and its words are in the fact, redacted and bounded.
+        frames = "".join(traceback.format_tb(error.__traceback__, -FRAMES_MAX))
+        log.warning(
+            "the %s of %s raised %s, which it doesn't declare:\n%s", asked.role, asked.name, type(error), frames
+        )
+    return answer
+
+
+def _answer_to(tools: HandlerRegistry, asked: Invocation, error: BaseException) -> Answer:
     if asked.role is Role.UNDO:
         return undo_error(tools.handler(Role.UNDO, asked.name), error)
     if asked.role is Role.FORWARD:
