@@ -16,6 +16,14 @@ log = logging.getLogger(__name__)
 
 WRITE_AGAIN_MS = 500
 REASON_CHARACTERS_MAX = 1_000
+LETTER_BYTES_MAX = 2_097_152
+"""A dead letter holds a whole record of a lane, and headers: more than the client lets through by default."""
+
+
+def letting_through(kafka: KafkaSettings) -> KafkaSettings:
+    """Return the settings of a publisher that dead letters fit through."""
+    options = {"message.max.bytes": str(LETTER_BYTES_MAX), **kafka.options}
+    return kafka.model_copy(update={"options": options})
 
 
 def headers_for(record: Record, *, group: str, lane: str, reason: str, now_ms: int) -> Headers:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 from amends.compensators.carrying import Parts, carry_out
 from amends.compensators.clock import lease_clock_ms
+from amends.compensators.dead_letter import letting_through
 from amends.compensators.dispatch import Dispatcher
 from amends.compensators.handlers import Handlers
 from amends.compensators.lane import Delivery, LaneEvents, LaneThread
@@ -77,7 +78,9 @@ class Worker:
             watchdog = LoopWatchdog()
             stack.callback(watchdog.stop)
             self._pool = await stack.enter_async_context(started_processes(self._settings, tools))
-            publisher = stack.enter_context(Publisher(self._kafka, deadline_ms=self._settings.publish_deadline_ms))
+            publisher = stack.enter_context(
+                Publisher(letting_through(self._kafka), deadline_ms=self._settings.publish_deadline_ms)
+            )
             follower = stack.enter_context(LedgerFollower(self._kafka, self._kafka.topics.ledger))
             handlers = Handlers(tools, self._pool, watchdog)
             parts = Parts(self._kafka, publisher, follower, registry, handlers, self.metrics, self._instance)
