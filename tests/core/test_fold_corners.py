@@ -4,20 +4,27 @@ a close, old keys, clocks that jump, and those who only look on."""
 from __future__ import annotations
 
 import dataclasses
+from itertools import count
+from typing import cast
 
 import pytest
 from tests.core.ledger import LEASE_MS, Entry, Ledger, contract_of
 
+from amends.processors.partition import Partition
+from amends.processors.tenure import Tenure
+from amends.processors.terms import Terms
 from amends.processors.timers import Silences
-from amends.schemas.codec import encode
+from amends.schemas.codec import decode, encode
 from amends.schemas.commands import UndoCommand
 from amends.schemas.contract import Contract, Effect, Idempotency
 from amends.schemas.facts import (
     Decision,
+    Fact,
     Party,
     Resolution,
     StepEvent,
     StepStatus,
+    Timeout,
     UndoStatus,
     WorkflowEvent,
     WorkflowStatus,
@@ -242,6 +249,32 @@ def test_a_clock_that_goes_back_takes_its_jump_from_a_silence_and_no_more() -> N
     assert silences.gaps == [(9_000, 8_000)]
     silences.record(20_000)
     assert silences.gaps == [(9_000, 8_000), (20_000, 10_900)]
+
+
+def test_a_clock_that_jumped_an_hour_ahead_and_back_stops_no_timer() -> None:
+    tenure = Tenure(0, Partition(0, Terms()), 0)
+    then_ms, offsets = 1_000_000, count()
+
+    def append(fact: Fact, at_ms: int) -> None:
+        tenure.take(Entry(next(offsets), at_ms, fact.workflow_id.encode(), encode(fact)))
+
+    proposals = 0
+    append(WorkflowEvent("w", 0, WorkflowStatus.STARTED, lease_ms=LEASE_MS), then_ms)
+    append(WorkflowEvent("other", 0, WorkflowStatus.STARTED, lease_ms=LEASE_MS), then_ms + 3_600_000)
+    for passed_ms in range(1_000, 4 * LEASE_MS, 1_000):
+        if passed_ms == 5_000:
+            append(WorkflowEvent("other", 0, WorkflowStatus.SUCCEEDED), then_ms + passed_ms)
+        tenure.saw_time(then_ms + passed_ms)
+        for number, emission in tenure.emissions(then_ms + passed_ms, timers=True):
+            tenure.confirm(number)
+            found = decode(emission.value)
+            if isinstance(found, Timeout):
+                proposals += 1
+                append(found, then_ms + passed_ms)
+    workflow = cast("Partition", tenure.fold).workflow("w")
+    assert workflow is not None
+    assert "silent" in workflow.header.turned_reason
+    assert proposals < 20
 
 
 # --- who only looks on ------------------------------------------------------------------------------------------------

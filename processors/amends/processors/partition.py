@@ -67,6 +67,7 @@ class Partition:
         self._wakes: list[tuple[int, bytes]] = []  # when a plan has more to command
         self._leases: list[tuple[int, bytes]] = []  # when a Timeout is to be proposed
         self._cool: dict[bytes, None] = {}
+        self._proposed_at_ms = 0  # the ledger's time when Timeouts were last asked for
         self._lanes_kept: set[tuple[str, str]] = set()  # as the changelog has them
         self.folded_to = -1
         self.facts_folded = 0
@@ -283,6 +284,9 @@ class Partition:
     def timeouts(self, folded_time_ms: int) -> list[Emission]:
         """Return the Timeouts to propose on the ledger: those due at a time before which everything is folded."""
         made: list[Emission] = []
+        if folded_time_ms < self._proposed_at_ms:
+            self._propose_anew(folded_time_ms)
+        self._proposed_at_ms = folded_time_ms
         while self._leases and self._leases[0][0] <= folded_time_ms:
             at_ms, key = heappop(self._leases)
             slot = self._slots[key]
@@ -301,6 +305,15 @@ class Partition:
                     sent.proposed[timer.name] = before[timer.name]
             self._arm(key, slot, self._lease_ms(workflow, sent, folded_time_ms))
         return made
+
+    def _propose_anew(self, folded_time_ms: int) -> None:
+        """A clock had jumped ahead, and time has gone back: what is armed for then is due sooner."""
+        for key, slot in self._slots.items():
+            if slot.lease_at_ms > folded_time_ms:
+                workflow = self._hot(key, slot)
+                assert slot.sent is not None
+                slot.sent.proposed = {}
+                self._arm(key, slot, self._lease_ms(workflow, slot.sent, folded_time_ms))
 
     def next_due_ms(self) -> int | None:
         """Return when outputs() or timeouts() has something again if no record comes, None if never."""

@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from amends.processors.emission import Emission, LedgerRecord
 from amends.processors.engine import LedgerHoleError, PartitionFold
 
+CLOCK_JUMP_MS = 60_000
+"""Brokers' clocks agree better than this. Append times that go back by more had jumped ahead; to go on from there would
+stop every timer until that time is reached again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -33,6 +37,7 @@ class Tenure:
     """
 
     __slots__ = (
+        "_appended_at_ms",
         "_cut",
         "_emitted",
         "_kept_to",
@@ -49,6 +54,7 @@ class Tenure:
         self.fold = fold
         self.next_offset = next_offset
         self.folded_time_ms = -1
+        self._appended_at_ms = -1
         self._kept_to = next_offset
         self._emitted = 0
         self._unconfirmed: dict[int, None] = {}  # in the order of emission
@@ -69,11 +75,14 @@ class Tenure:
             raise LedgerHoleError(hole_in_words(self.partition, self.next_offset, record.offset))
         self.fold.fold(record)
         self.next_offset = record.offset + 1
+        if record.appended_at_ms < self._appended_at_ms - CLOCK_JUMP_MS:
+            self.folded_time_ms = record.appended_at_ms
+        self._appended_at_ms = record.appended_at_ms
         self.saw_time(record.appended_at_ms)
         return True
 
     def saw_time(self, time_ms: int) -> None:
-        """Every fact appended before `time_ms` is folded. Time never goes back."""
+        """Every fact appended before `time_ms` is folded. Time never goes back, unless a clock had jumped (`take`)."""
         self.folded_time_ms = max(self.folded_time_ms, time_ms)
 
     # --- emissions out ----------------------------------------------------------------------------------------------
