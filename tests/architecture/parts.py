@@ -44,6 +44,7 @@ PURE = (
     "amends.compensators.verdicts",
     "amends.console.phrases",
     "amends.console.read_model",
+    "amends.console.rulings",
     "amends.console.steps",
     "amends.console.story",
 )

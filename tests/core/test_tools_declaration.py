@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from amends.schemas.codec import decode
-from amends.schemas.contract import Effect, Idempotency
+from amends.schemas.contract import DECLARED, Effect, Idempotency
 from amends.tools import (
     KEY,
     Absent,
@@ -103,6 +103,7 @@ def test_the_class_is_in_the_name_of_the_decorator(declare: Callable[..., Any], 
 def test_an_undoable_tool_without_an_undo_counts_as_unclassified() -> None:
     tool = _charge().tool
     assert tool.contract.effect is Effect.UNCLASSIFIED
+    assert tool.contract.attributes[DECLARED] == "compensable"
     assert "has no undo" in tool.problems()[0]
 
 

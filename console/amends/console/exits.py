@@ -6,7 +6,7 @@ OK = 0
 FAILED = 1  # amends could not do it: Kafka does not answer, topics are missing, an extra is not installed
 USAGE = 2  # the command, an option or a setting is wrong
 NOT_FOUND = 3  # there is no such workflow, incident or dead letter
-NEEDS_ATTENTION = 4  # it was done, and what it found needs a person: a topic is wrong, an incident is open
+NEEDS_ATTENTION = 4  # what it found needs a person: a topic is wrong, an incident is open, a decision comes too late
 INTERRUPTED = 130
 
 

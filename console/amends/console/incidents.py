@@ -1,7 +1,9 @@
-"""`amends incidents list|show`: what a person must decide."""
+"""`amends incidents list|show|resolve`: what a person must decide, and the decision."""
 
 from __future__ import annotations
 
+import getpass
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,7 +13,22 @@ from amends.console.options import AsJson, Check, Kafka, Limit
 from amends.console.output import moment, show_fields, show_json, show_table, show_text, show_title
 from amends.console.read_model import IncidentFilter, Latest, by_prefix
 from amends.console.reading import kafka_settings, read_topics
+from amends.console.resolving import decide, write
+from amends.console.rulings import Refused, Ruling
 from amends.schemas.commands import Incident
+from amends.schemas.decisions import word_of
+from amends.schemas.facts import Decision, Resolution
+
+
+class Choice(StrEnum):
+    """The decisions, as they are spelt here."""
+
+    RETRY = word_of(Decision.RETRY)
+    MARK_UNDONE = word_of(Decision.MARK_UNDONE)
+    MARK_ABSENT = word_of(Decision.MARK_ABSENT)
+    PRESENT = word_of(Decision.PRESENT)
+    ACCEPT_LOSS = word_of(Decision.ACCEPT_LOSS)
+
 
 app = typer.Typer(no_args_is_help=True, help="What a person must decide.")
 
@@ -67,6 +84,15 @@ def list_incidents(
         raise typer.Exit(NEEDS_ATTENTION)
 
 
+def _find(kafka: str | None, incident: str) -> Incident:
+    found = by_prefix(_read(kafka), incident)
+    if not found:
+        raise Stop(f"there is no incident {incident!r}", NOT_FOUND)
+    if len(found) > 1:
+        raise Stop(f"{incident!r} fits {len(found)} incidents: {', '.join(i.incident_id for i in found[:5])}", USAGE)
+    return found[0]
+
+
 @app.command("show")
 def show_incident(
     incident: Annotated[str, typer.Argument(metavar="INCIDENT", help="Its id, or how it begins.")],
@@ -74,12 +100,7 @@ def show_incident(
     kafka: Kafka = None,
 ) -> None:
     """Show an incident: what ran, what was undone, what is unknown, what to do."""
-    found = by_prefix(_read(kafka), incident)
-    if not found:
-        raise Stop(f"there is no incident {incident!r}", NOT_FOUND)
-    if len(found) > 1:
-        raise Stop(f"{incident!r} fits {len(found)} incidents: {', '.join(i.incident_id for i in found[:5])}", USAGE)
-    (row,) = found
+    row = _find(kafka, incident)
     if as_json:
         show_json(row)
         return
@@ -103,3 +124,64 @@ def show_incident(
     show_text(row.detail)
     if row.workflow_id:
         show_text(f"\nThe whole story: amends workflows show {row.workflow_id}")
+
+
+@app.command("resolve")
+def resolve(
+    incident: Annotated[str, typer.Argument(metavar="INCIDENT", help="Its id, or how it begins.")],
+    decision: Annotated[Choice, typer.Option("--decision", help="What is to be so from now on.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; it stays on the ledger.")],
+    by: Annotated[str | None, typer.Option("--by", help="Who decides. Otherwise the user of this machine.")] = None,
+    evidence: Annotated[str, typer.Option("--evidence", help="What was seen: a link, a number at the remote.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the decision, write nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask before it is written.")] = False,
+    as_json: AsJson = False,
+    kafka: Kafka = None,
+) -> None:
+    """Decide an incident. retry: try its undo again. mark-undone: it was undone by hand. present, mark-absent: the call
+    happened, or did not. accept-loss: it stays as it is. It counts for the version that was shown, for no later one."""
+    if not reason.strip():
+        raise Stop("--reason is empty: whoever reads this later wants to know why", USAGE)
+    row, settings = _find(kafka, incident), kafka_settings(kafka)
+    ruling = Ruling(Decision(decision.value.replace("-", "_")), by or _user(), reason, evidence)
+    try:
+        facts = decide(settings, row, ruling)
+    except Refused as refused:
+        raise Stop(str(refused), NEEDS_ATTENTION if refused.late else USAGE) from None
+    if not as_json:
+        _show_decision(row, ruling, facts)
+    if not dry_run and not yes:
+        typer.confirm("Write this decision to the ledger?", abort=True, err=True)
+    acks = [] if dry_run else write(settings, facts)
+    if as_json:
+        places = [{"partition": ack.partition, "offset": ack.offset} for ack in acks]
+        show_json({"incident_id": row.incident_id, "resolutions": facts, "written": places})
+    elif dry_run:
+        typer.echo("Nothing was written (--dry-run).")
+    else:
+        where = ", ".join(f"{ack.partition}:{ack.offset}" for ack in acks)
+        typer.echo(f"Written to {settings.topics.ledger} at {where}.")
+        typer.echo(f"What came of it: amends incidents show {row.incident_id[:8]}")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise Stop("this machine does not know your name: give it with --by", USAGE) from None
+
+
+def _show_decision(row: Incident, ruling: Ruling, facts: list[Resolution]) -> None:
+    unread = ", ".join(str(fact.unread_offset) for fact in facts if fact.unread_offset is not None)
+    show_fields(
+        [
+            ("incident", f"{row.incident_id} (version {row.version})"),
+            ("is about", row.summary),
+            ("decision", word_of(ruling.decision)),
+            ("records at", unread),
+            ("attempts", ", ".join(facts[0].attempts)),
+            ("by", ruling.by),
+            ("reason", ruling.reason),
+            ("evidence", ruling.evidence),
+        ]
+    )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 
+from amends.console.steps import Placed
 from amends.kafka.consumer import HEAD, PartitionReader
 from amends.kafka.options import logger as client_logger
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings, load_settings
+from amends.schemas.codec import UnreadableRecord, decode
+from amends.schemas.facts import Fact
 from amends.schemas.keys import partition_for
 
 
@@ -55,6 +58,15 @@ def read_one(settings: KafkaSettings, place: TopicPartition, offset: int) -> Rec
         for batch in reader.read({place: offset}, {place: offset + 1}):
             return batch[0]
     return None
+
+
+def placed(record: Record) -> Placed:
+    """Return what a record of the ledger says, where it stands."""
+    try:
+        fact = decode(record.value)
+    except UnreadableRecord:
+        return Placed(record.offset, record.appended_at_ms, None)
+    return Placed(record.offset, record.appended_at_ms, fact if isinstance(fact, Fact) else None)
 
 
 def _read(reader: PartitionReader, starts: Mapping[TopicPartition, int]) -> Iterator[Record]:

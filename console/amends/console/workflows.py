@@ -10,14 +10,10 @@ from amends.console.exits import NEEDS_ATTENTION, NOT_FOUND, Stop
 from amends.console.options import AsJson, Check, Kafka, Limit, Since, since_ms
 from amends.console.output import moment, show_fields, show_json, show_table, show_text, show_title
 from amends.console.read_model import Latest, WorkflowFilter, with_open_incidents
-from amends.console.reading import kafka_settings, read_partition, read_topics
-from amends.console.steps import Placed
+from amends.console.reading import kafka_settings, placed, read_partition, read_topics
 from amends.console.story import Story, tell
-from amends.kafka.records import Record
 from amends.kafka.settings import KafkaSettings
-from amends.schemas.codec import UnreadableRecord, decode
 from amends.schemas.commands import Incident, Phase, WorkflowEcho
-from amends.schemas.facts import Fact
 from amends.schemas.keys import record_key
 
 app = typer.Typer(no_args_is_help=True, help="Where workflows stand, and what happened to one.")
@@ -107,19 +103,11 @@ def _story(settings: KafkaSettings, workflow_id: str) -> Story:
         echoes.fold(record)
     echo = echoes.get(workflow_id)
     start = echo.workflow_offset if echo is not None and echo.workflow_offset >= 0 else None
-    placed = [_placed(record) for record in read_partition(settings, topics.ledger, key, from_offset=start)]
+    facts = [placed(record) for record in read_partition(settings, topics.ledger, key, from_offset=start)]
     incidents = Latest(Incident)
     for record in read_topics(settings, [topics.incidents]):
         incidents.fold(record)
-    return tell(workflow_id, echo, placed, incidents.rows())
-
-
-def _placed(record: Record) -> Placed:
-    try:
-        fact = decode(record.value)
-    except UnreadableRecord:
-        return Placed(record.offset, record.appended_at_ms, None)
-    return Placed(record.offset, record.appended_at_ms, fact if isinstance(fact, Fact) else None)
+    return tell(workflow_id, echo, facts, incidents.rows())
 
 
 def _as_dict(value: Story | object) -> dict[str, object]:

@@ -20,6 +20,7 @@ from amends.processors.ladder import Rung, climb, last_end_offset
 from amends.processors.state import (
     CLOSED_UNDO,
     DEFAULT_WORKFLOW_LEASE_MS,
+    NOWHERE,
     AttemptState,
     Standing,
     Step,
@@ -34,7 +35,7 @@ from amends.processors.state import (
 from amends.processors.timers import Silences
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
-from amends.schemas.contract import Effect
+from amends.schemas.contract import DECLARED, Effect
 from amends.schemas.facts import (
     UNKNOWN_OFFSET,
     Carry,
@@ -68,6 +69,9 @@ def fold(workflow: Workflow, fact: Fact, contract: str, offset: int, at_ms: int,
         workflow.put_header(replace(header, folded_to=offset))
     if isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.STARTED:
         _fold_start(workflow, fact, offset, at_ms)
+        return
+    if isinstance(fact, Resolution) and fact.unread_offset is not None:
+        was_read(workflow, fact.unread_offset, at_ms, fact.by)  # of a workflow whose start could not be read, too
         return
     if not _belongs(workflow, fact, offset, at_ms):
         return
@@ -263,9 +267,6 @@ def _fold_undo(workflow: Workflow, fact: UndoEvent, offset: int, at_ms: int) -> 
 
 
 def _fold_resolution(workflow: Workflow, fact: Resolution, offset: int, at_ms: int) -> None:
-    if fact.unread_offset is not None:
-        was_read(workflow, fact.unread_offset, at_ms, fact.by)
-        return
     if fact.decision is Decision.REPLAY_PLAN:
         for dead in [s for s in workflow.steps if s.undo is not None and s.undo.state is UndoState.DEAD]:
             retry = dataclasses.replace(fact, decision=Decision.RETRY, version=None)
@@ -369,6 +370,9 @@ def _obstacle(workflow: Workflow, step: Step, at_ms: int) -> tuple[str, str] | N
     contract = workflow.contract_of(step)
     if step.effect is Effect.IRREVERSIBLE:
         return "irreversible", f"{step.tool_name} is irreversible (class I): only a person can decide"
+    if contract is not None and contract.undo is None and DECLARED in contract.attributes:
+        declared = contract.attributes[DECLARED]
+        return "unclassified", f"{step.tool_name} is declared {declared} and has no undo declared"
     if contract is None or step.effect is Effect.UNCLASSIFIED:
         return "unclassified", f"{step.tool_name} has no declared class: nobody said how it is undone"
     if contract.undo is None:
@@ -377,10 +381,10 @@ def _obstacle(workflow: Workflow, step: Step, at_ms: int) -> tuple[str, str] | N
         rung = climb(step, Standing.PRESENT, contract, condemned=True, now_ms=at_ms).rung
         if rung is Rung.RESEND:
             return "resend", ""
-        return (
-            "arguments_missing",
-            f"the undo of {step.tool_name} needs an output that was never seen: its arguments can't be resolved",
-        )
+        why = "needs an output that was never seen: its arguments can't be resolved"
+        if step.outcome_offset != NOWHERE:
+            why = "can't be run: its arguments could not be resolved from the output (missing there, null or too large)"
+        return "arguments_missing", f"the undo of {step.tool_name} {why}"
     return None
 
 

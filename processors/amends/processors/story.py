@@ -5,6 +5,7 @@ from __future__ import annotations
 from amends.processors.state import CLOSED_UNDO, Header, Standing, Step, Trouble, UndoState, owed, standing
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
+from amends.schemas.decisions import command_for
 from amends.schemas.keys import undo_key
 
 LINES_MAX = 40
@@ -27,8 +28,11 @@ _TODO: dict[str, str] = {
 }
 
 
-def what_to_do(kind: str) -> str:
-    return _TODO.get(kind, "Look at the workflow and decide.")
+def what_to_do(kind: str, incident_id: str = "") -> str:
+    """Return what a person does about an incident of `kind`, with the command by which this one is decided."""
+    words = _TODO.get(kind, "look at the workflow and decide")
+    command = command_for(incident_id, kind) if incident_id else ""
+    return f"{words}.\n{command}" if command else f"{words}."
 
 
 def story(workflow: Workflow) -> str:
@@ -96,19 +100,21 @@ def incident_summary(header: Header, step: Step | None, trouble: Trouble) -> str
     return f"{subject} of {header.workflow_id}: {trouble.kind.replace('_', ' ')}"
 
 
-def incident_detail(workflow: Workflow, step: Step | None, trouble: Trouble) -> str:
+def incident_detail(workflow: Workflow, step: Step | None, trouble: Trouble, incident_id: str) -> str:
     """Return what a person needs in five minutes: what happened, what was undone, what is open, what to do."""
     header = workflow.header
     parts = [f"Why: {trouble.reason}."]
     if step is not None:
         parts.append(f"Step {step.step_id} ({step.tool_name}, first seen at offset {step.first_offset}).")
-        if step.undo is not None and step.undo.last_error:
+        if step.undo is not None and step.undo.started:
             key = undo_key(step.step_id, step.undo.generation)
-            parts.append(f"Attempts spent on its undo: {step.undo.spent}; the last said: {step.undo.last_error}.")
+            last = f"; the last said: {step.undo.last_error}" if step.undo.last_error else ""
+            parts.append(f"Attempts spent on its undo: {step.undo.spent}{last}.")
             parts.append(f"The undo's key at the remote: {key}.")
     if header.phase is not Phase.NONE:
-        parts.append(
-            f"Agent {header.agent_id or '(unnamed)'}, ledger offset {header.started_offset}.\n{story(workflow)}"
-        )
-    parts.append(f"To do: {what_to_do(trouble.kind)}")
+        when = "opened" if trouble.closed_at_ms is None else "closed"
+        parts.append(f"Agent {header.agent_id or '(unnamed)'}, ledger offset {header.started_offset}.")
+        parts.append(f"When this was {when}: {story(workflow)}")
+    if trouble.closed_at_ms is None:
+        parts.append(f"To do: {what_to_do(trouble.kind, incident_id)}")
     return "\n".join(parts)

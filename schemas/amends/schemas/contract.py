@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+DECLARED = "declared"
+"""Attribute of a contract that counts as unclassified because it has no undo: the class its tool was declared with."""
+
 
 class Effect(StrEnum):
     """What a call does to the outside world. R, C and I of the protocol are reversible, compensable, irreversible."""

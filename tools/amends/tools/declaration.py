@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amends.schemas.codec import encode
-from amends.schemas.contract import Contract, Effect, Idempotency, ProbeTerms, UndoTerms, VerifyTerms
+from amends.schemas.contract import DECLARED, Contract, Effect, Idempotency, ProbeTerms, UndoTerms, VerifyTerms
 from amends.schemas.payload import SecretDigest, canonical, contains_not_kept, snapshot
 from amends.tools import checks
 from amends.tools.errors import CannotResend, ContractError
@@ -106,8 +106,10 @@ class Tool:
         self._contract = contract
 
     def _assembled(self) -> Contract:
-        undoable = self.effect in (Effect.REVERSIBLE, Effect.COMPENSABLE)
+        lacks_undo = self.undo is None and self.effect in (Effect.REVERSIBLE, Effect.COMPENSABLE)
         attributes = dict(self.terms.attributes)
+        if lacks_undo:
+            attributes[DECLARED] = self.effect.value
         if self.undo is not None and self.undo.needs_step:
             attributes[WHOLE_STEP] = "yes"
         if self.shape.secrets:
@@ -117,7 +119,7 @@ class Tool:
         call = self.terms.call
         return replace(
             self.terms,
-            effect=Effect.UNCLASSIFIED if undoable and self.undo is None else self.effect,
+            effect=Effect.UNCLASSIFIED if lacks_undo else self.effect,
             call=call if self._settle_ms is None else replace(call, settle_ms=self._settle_ms),
             undo=self._undo_terms,
             probe=self._probe_terms,
