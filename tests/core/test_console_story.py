@@ -49,7 +49,7 @@ def step(status: StepStatus, *, name: str = "charge", attempt: str = "p1:1", epo
     )
 
 
-def undo(status: UndoStatus, *, attempt: int = 1, **more: Any) -> UndoEvent:
+def undo(status: UndoStatus, *, attempt: int = 0, **more: Any) -> UndoEvent:
     return UndoEvent("order-1", "charge-step", 0, attempt, status, owner="d1", **more)
 
 
@@ -106,7 +106,7 @@ def test_a_condemned_step_stands_as_open_until_its_undo_closes() -> None:
     assert "its undo has not ended" in story(*facts, said=turned).open[0]
     facts.append(undo(UndoStatus.FAILED, error=Failure("Busy", "try later")))
     assert "attempt 1 failed" in story(*facts, said=turned).open[0]
-    facts.append(undo(UndoStatus.UNDONE, attempt=2, verified=True))
+    facts.append(undo(UndoStatus.UNDONE, attempt=1, verified=True))
     told = story(*facts, said=echo(Phase.COMPENSATED, 1))
     assert told.open == ()
     assert told.to_do == ()
@@ -199,3 +199,16 @@ def test_any_facts_make_a_story(facts: list[Any], said: WorkflowEcho | None, inc
 def test_every_fact_has_words(fact: Any) -> None:
     _, what = phrases.of_fact(fact, {})
     assert what
+
+
+def test_two_calls_of_one_tool_are_told_apart_and_a_single_one_bears_no_id() -> None:
+    first = StepEvent("order-1", "1" * 32, "p1:1", 0, StepStatus.SUCCEEDED, "payments.charge")
+    second = StepEvent("order-1", "2" * 32, "p1:2", 0, StepStatus.SUCCEEDED, "payments.charge")
+    other = StepEvent("order-1", "3" * 32, "p1:3", 0, StepStatus.SUCCEEDED, "shipping.label")
+    begun = UndoEvent("order-1", "2" * 32, 0, 0, UndoStatus.STARTED, "d1", tool_name="payments.charge")
+    assert [moment.what for moment in story(STARTED, first, second, other, begun).moments[1:]] == [
+        "payments.charge (11111111) succeeded",
+        "payments.charge (22222222) succeeded",
+        "shipping.label succeeded",
+        "undo of payments.charge (22222222): begins, attempt 1",
+    ]

@@ -1,4 +1,4 @@
-"""A fact in words: who wrote it, and what it says. Pure."""
+"""A fact in words: who wrote it, and what it says. Attempts count from 1 for people, on the ledger from 0. Pure."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ _DECISION = {
 
 
 def of_fact(fact: Fact, tools: Mapping[str, str]) -> tuple[str, str]:
-    """Return who wrote `fact` and what it says. `tools` has the tool of each step id."""
+    """Return who wrote `fact` and what it says. `tools` names each step by its id: two calls of one tool apart."""
     match fact:
         case StepEvent():
-            return _writer(fact.writer, fact.agent_id), _step(fact)
+            return _writer(fact.writer, fact.agent_id), _step(fact, tools)
         case WorkflowEvent():
             return _writer(fact.writer, fact.by or fact.agent_id), _workflow(fact)
         case UndoEvent():
-            tool = fact.tool_name or tools.get(fact.step_id, fact.step_id[:8])
+            tool = tools.get(fact.step_id) or fact.tool_name or fact.step_id[:8]
             return "compensator", f"undo of {tool}: {_undo(fact)}"
         case Resolution():
             subject = f"{tools.get(fact.step_id, fact.step_id[:8])}: " if fact.step_id else ""
@@ -98,8 +98,8 @@ def _writer(party: Party, name: str) -> str:
     return f"{party.value} {name}".strip()
 
 
-def _step(fact: StepEvent) -> str:
-    said = f"{fact.tool_name} {_STEP[fact.status]}"
+def _step(fact: StepEvent, tools: Mapping[str, str]) -> str:
+    said = f"{tools.get(fact.step_id, fact.tool_name)} {_STEP[fact.status]}"
     if fact.external_resource_ids:
         said += " (" + ", ".join(f"{name}={value}" for name, value in fact.external_resource_ids.items()) + ")"
     return said + _because(fact.error)
@@ -108,7 +108,7 @@ def _step(fact: StepEvent) -> str:
 def _undo(fact: UndoEvent) -> str:
     said = _UNDO[fact.status]
     if fact.status is UndoStatus.STARTED:
-        said += f", attempt {fact.attempt}" + (f", generation {fact.generation}" if fact.generation > 0 else "")
+        said += f", attempt {fact.attempt + 1}" + (f", generation {fact.generation}" if fact.generation > 0 else "")
     if fact.status is UndoStatus.FAILED:
         said += ", may be tried again" if fact.retryable else " for good"
     if fact.verified:

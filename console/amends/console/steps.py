@@ -138,7 +138,7 @@ def _may_follow(before: StepStatus | None, status: StepStatus) -> bool:
 def _with_undo_event(row: StepRow, fact: UndoEvent) -> StepRow:
     if row.undo_closed and fact.status is not UndoStatus.UNDONE:
         return row
-    count = f"attempt {fact.attempt}" + (f" of generation {fact.generation}" if fact.generation > 0 else "")
+    count = f"attempt {fact.attempt + 1}" + (f" of generation {fact.generation}" if fact.generation > 0 else "")
     said = _CLOSING.get(fact.status) or f"{count} {fact.status.value.lower()}"
     return replace(
         row,

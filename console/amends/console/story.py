@@ -6,6 +6,7 @@ the echo is right and the story is behind or ahead of it by a few facts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -62,7 +63,7 @@ def tell(workflow_id: str, echo: WorkflowEcho | None, placed: Sequence[Placed], 
     begin = echo.workflow_offset if echo is not None and echo.workflow_offset >= 0 else _newest_start(placed)
     mine = [item for item in placed if _belongs(item, begin)]
     steps = steps_of(mine)
-    tools = {step.step_id: step.tool for step in steps}
+    tools = _names(steps)
     shown = [item for item in mine if not _is_heartbeat(item.fact)]
     moments = _without_repeats([_moment(item, tools) for item in shown])
     to_decide = [
@@ -82,6 +83,12 @@ def tell(workflow_id: str, echo: WorkflowEcho | None, placed: Sequence[Placed], 
         tuple(_to_do(echo, steps, to_decide)),
         len(mine) - len(shown),
     )
+
+
+def _names(steps: Sequence[StepRow]) -> dict[str, str]:
+    """Name each step by its tool, with its short id where the workflow called the tool in several steps."""
+    called = Counter(step.tool for step in steps)
+    return {s.step_id: f"{s.tool} ({s.step_id[:8]})" if called[s.tool] > 1 else s.tool for s in steps}
 
 
 def _newest_start(placed: Sequence[Placed]) -> int:
