@@ -69,7 +69,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The undo is done; its outcome is to be written again, for the attempt that had it."""
+    """The registry remembers the undo as done. The read back decides whether this ledger does too."""
 
     closing: Closing
 
