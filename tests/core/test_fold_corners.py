@@ -326,3 +326,14 @@ def test_names_of_a_megabyte_are_not_kept_and_not_sent(name: str) -> None:
     assert ledger.incidents() == {"unreadable": "OPEN"}
     assert ledger.workflow.steps == []
     assert max(map(len, ledger.changelog.values())) < 10_000
+
+
+def test_an_outcome_that_came_before_its_intent_is_undone_once_the_contract_is_known() -> None:
+    ledger = Ledger()
+    ledger.start()
+    ledger.said(WorkflowStatus.FAILED)
+    ledger.ended("pay", StepStatus.SUCCEEDED, undo_arguments=b"{}")
+    assert ledger.incidents() == {"unclassified": "OPEN"}
+    ledger.started("pay", contract_of("pay"))
+    assert ledger.incidents() == {"unclassified": "CLOSED"}
+    assert ledger.commanded() == [[("pay", 0, 0)]]

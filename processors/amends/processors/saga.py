@@ -52,6 +52,9 @@ from amends.schemas.facts import (
     WorkflowStatus,
 )
 
+REVIVABLE = frozenset({"unknown", "arguments_missing", "unclassified", "no_undo"})
+"""Given up on for want of something that may still come: certainty, an output, or the STARTED with the contract."""
+
 
 def fold(workflow: Workflow, fact: Fact, contract: str, offset: int, at_ms: int, silences: Silences) -> None:
     """Bring `workflow` to the state after `fact`, which stands at `offset` and was appended at `at_ms`.
@@ -353,7 +356,7 @@ def _revived(workflow: Workflow, step: Step, offset: int, at_ms: int) -> Step:
     """A step given up on while unknown, or for want of arguments, is present now, with arguments: its undo is due."""
     undo = step.undo
     assert undo is not None
-    if undo.started or all(t.kind not in ("unknown", "arguments_missing") or t.closed_at_ms for t in step.troubles):
+    if undo.started or all(t.kind not in REVIVABLE or t.closed_at_ms for t in step.troubles):
         return step
     if _obstacle(workflow, step, at_ms) is not None:
         return step
