@@ -97,6 +97,41 @@ def test_a_record_is_read_as_it_was_written(settings: KafkaSettings, publisher: 
     assert tombstone.value is None
 
 
+def test_what_a_turn_of_the_loop_publishes_stands_before_what_is_sent_after_it(
+    settings: KafkaSettings, publisher: Publisher
+) -> None:
+    topic, sent = settings.topics.ledger, b"sent by callback"
+
+    async def write() -> None:
+        published = [
+            asyncio.ensure_future(publisher.publish(topic, key=b"k", value=b"%d" % n, partition=0)) for n in range(3)
+        ]
+        await asyncio.sleep(0)  # they have begun; their turn has not ended
+        publisher.send(topic, key=b"k", value=sent, partition=0, on_done=lambda _: None)
+        published[0].cancel()  # it may be written, and is
+        await asyncio.wait(published)
+
+    asyncio.run(write())
+    assert publisher.flush() == 0
+    assert read_all(settings, topic) == [b"0", b"1", b"2", sent]
+
+
+def test_records_published_together_are_answered_in_order_and_each_for_itself(
+    settings: KafkaSettings, publisher: Publisher
+) -> None:
+    topic, huge = settings.topics.ledger, b"x" * 3_000_000
+
+    async def write() -> list[Ack | WriteError]:
+        return await publisher.publish_each([Outgoing(topic, b"k", value, 0) for value in (b"0", huge, b"1")])
+
+    first, refused, second = asyncio.run(write())
+    assert isinstance(first, Ack)
+    assert isinstance(refused, NotWritten)
+    assert isinstance(second, Ack)
+    assert first.offset < second.offset
+    assert read_all(settings, topic) == [b"0", b"1"]
+
+
 def test_every_thread_and_every_loop_gets_its_own_answers(settings: KafkaSettings, publisher: Publisher) -> None:
     offsets: list[tuple[int, int]] = []
 

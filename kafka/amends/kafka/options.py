@@ -142,6 +142,8 @@ def producer_options(settings: KafkaSettings, *, deadline_ms: int, queue_max: in
         "retry.backoff.ms": 20,
         "retry.backoff.max.ms": 500,
         **common_options(settings),
+        # Asked for its end, the embedded broker names the first record of a last batch of several, not the next one.
+        **({"batch.num.messages": 1} if settings.embedded else {}),
         "queue.buffering.max.messages": queue_max,
         "acks": "all",
         "enable.idempotence": True,
