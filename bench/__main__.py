@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import json
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import psutil
 
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import create_topics
+from amends.local.children import make_folder, remove_folder
 from amends.local.parts import Part, Parts, environment
 from amends.local.servers import Servers, servers
 from bench import alone, floors, recovery
@@ -126,28 +126,29 @@ def broker(options: argparse.Namespace, embedded: bool, found: Servers) -> Figur
         embedded=embedded,
     )
     create_topics(settings)
-    with tempfile.TemporaryDirectory(prefix="amends-bench-") as folder:
-        parts = Parts(environment(settings, found.redis.url), Path(folder))
-        try:
-            processor = parts.amends("processor", "processor")
-            compensator = parts.amends("compensator", "compensator", "bench.tools", "--lane", LANE)
-            pids = {"processor": processor.pid, "compensator": compensator.pid, "redis": found.redis.pid}
-            if found.kafka.pid:
-                pids["broker"] = found.kafka.pid
-            if options.warm:
-                print(f"  warming {options.warm:g} s", flush=True)
-                Agent(parts, "warm", "64", options.warm, 0.5).wait_for("{", options.warm + 90)
-            rows = {}
-            for number, load in enumerate(options.loads.split(",")):
-                rows[load] = measure(settings, parts, pids, load, options.seconds, number)
-                print(f"  {load}: {rows[load]['workflows_s']:.0f} workflows/s", flush=True)
-            hops = floors.hop(settings, 2.0)
-        except SystemExit as ended:
-            for part in parts.running:
-                print(f"--- {part.name}\n{part.last_words(12)}", file=sys.stderr)
-            raise ended from None
-        finally:
-            parts.stop()
+    folder = make_folder("bench")
+    parts = Parts(environment(settings, found.redis.url), folder)
+    try:
+        processor = parts.amends("processor", "processor")
+        compensator = parts.amends("compensator", "compensator", "bench.tools", "--lane", LANE)
+        pids = {"processor": processor.pid, "compensator": compensator.pid, "redis": found.redis.pid}
+        if found.kafka.pid:
+            pids["broker"] = found.kafka.pid
+        if options.warm:
+            print(f"  warming {options.warm:g} s", flush=True)
+            Agent(parts, "warm", "64", options.warm, 0.5).wait_for("{", options.warm + 90)
+        rows = {}
+        for number, load in enumerate(options.loads.split(",")):
+            rows[load] = measure(settings, parts, pids, load, options.seconds, number)
+            print(f"  {load}: {rows[load]['workflows_s']:.0f} workflows/s", flush=True)
+        hops = floors.hop(settings, 2.0)
+    except SystemExit as ended:
+        for part in parts.running:
+            print(f"--- {part.name}\n{part.last_words(12)}", file=sys.stderr)
+        raise ended from None
+    finally:
+        parts.stop()
+        remove_folder(folder)
     return {"loads": rows, "hop_p50_ms": percentile(hops, 0.5) / 1_000, "hop_p99_ms": percentile(hops, 0.99) / 1_000}
 
 

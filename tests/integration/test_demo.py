@@ -42,6 +42,7 @@ class Telling:
         """Return what it told; it must have exited with 0 and left nothing running."""
         assert self.exit_code == 0, self.told + self.complaints
         assert "All is well" in self.told
+        assert "still on the Kafka you gave" not in self.told
         assert self.left == []
         return self.told
 
@@ -85,6 +86,7 @@ def test_an_agent_killed_in_a_call_is_undone_though_a_compensator_dies_in_the_re
 @pytest.mark.slow
 def test_nothing_is_undone_where_nothing_went_wrong(tellings: Tellings) -> None:
     told = tellings["clean"].result().well()
+    assert "deleted the topics and groups of this run" in told
     assert "SUCCEEDED" in told
     assert "starts to undo" not in told
 

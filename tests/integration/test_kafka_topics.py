@@ -10,7 +10,17 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from tests.integration.kafka_parts import eventually, with_topics
 
-from amends.kafka import KafkaSettings, TopicsWrong, check_topics, create_topics, require_topics
+from amends.kafka import (
+    GroupConsumer,
+    KafkaSettings,
+    Publisher,
+    TopicPartition,
+    TopicsWrong,
+    check_topics,
+    create_topics,
+    require_topics,
+)
+from amends.kafka.deletion import delete_groups, delete_topics
 from amends.local.kafka_server import KafkaServer
 
 pytestmark = pytest.mark.kafka
@@ -67,3 +77,25 @@ def test_fewer_replicas_than_promised_are_found(kafka: KafkaServer, topic_prefix
     assert any("min.insync.replicas is 1 and must be 2" in problem for problem in problems)
     with pytest.raises(TopicsWrong, match="could not be created"):
         create_topics(settings.model_copy(update={"topic_prefix": topic_prefix + "x", "replication_factor": 3}))
+
+
+def test_what_a_run_made_is_deleted_and_nobody_elses(kafka: KafkaServer, topic_prefix: str) -> None:
+    settings = with_topics(kafka, topic_prefix, partitions=1)
+    other = with_topics(kafka, f"other-{topic_prefix}", partitions=1)
+    groups = [f"{topic_prefix}.one", f"{topic_prefix}.two", f"other-{topic_prefix}.one"]
+    with Publisher(settings) as publisher:
+        publisher.publish_sync(settings.topics.ledger, key=b"k", value=b"v")
+    for group in groups:
+        with GroupConsumer(settings, group=group, topics=[settings.topics.ledger], session_ms=6_000) as consumer:
+            eventually(lambda member=consumer: member.poll_batch(100, 1))  # type: ignore[misc]
+            consumer.commit({TopicPartition(settings.topics.ledger, 0): 1})
+    assert delete_topics(settings) == []
+    assert delete_topics(settings) == [], "what is gone already is no failure"
+    assert delete_groups(settings, topic_prefix) == []
+    assert eventually(lambda: [p for p in check_topics(settings) if "is missing" in p])
+    assert check_topics(other) == []
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap_servers})
+    left = {group.group_id for group in admin.list_consumer_groups().result(15).valid}
+    assert left & set(groups) == {groups[2]}
+    delete_topics(other)
+    assert delete_groups(settings, f"other-{topic_prefix}") == []

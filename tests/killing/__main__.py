@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -22,6 +20,7 @@ from tests.killing.evidence import write_evidence
 from tests.killing.strikes import plan_of
 from tests.killing.theatre import Run, Theatre, theatre
 
+from amends.local.children import keep_folder, make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
 from amends.local.kafka_server import start_kafka
 from amends.local.redis_server import start_redis
@@ -35,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
     seeds = range(first, first + options.runs)
     print(f"seeds {first} to {seeds[-1]}, {options.at_once} at once", flush=True)
-    folder = Path(tempfile.mkdtemp(prefix="amends-killing-"))
+    folder = make_folder("killing")
     begun_s = time.monotonic()
     registry = start_redis(options.redis)
     try:
@@ -53,9 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for run in failed:
         print(f"  again: python -m tests.killing --runs 1 --seed {run.plan.seed} --told")
     if failed or played.stage.crashed:
+        keep_folder(folder)
         print(f"  logs: {folder}")
         return 1
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder)
     return 0
 
 

@@ -137,6 +137,11 @@ def remove_folder(folder: Path) -> None:
     _leash.tell(f"forget {folder}")
 
 
+def keep_folder(folder: Path) -> None:
+    """Leave a folder made by `make_folder` where it is, for somebody to look at."""
+    _leash.tell(f"forget {folder}")
+
+
 def free_port() -> int:
     """Return a port of 127.0.0.1 that nobody listens on now; whoever binds it must be ready to find it taken."""
     for _ in range(200):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import stripe
 
+from amends.kafka.deletion import delete_groups, delete_topics
 from amends.kafka.settings import KafkaSettings
 from amends.local.children import make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
@@ -60,12 +61,26 @@ def play(scene: Scene, servers: Servers, timeline: Timeline, *, replication_fact
     try:
         with remotes() as outside:
             make_topics(settings)
-            if servers.kafka.kind == "given":
-                timeline.say("demo", f"topics of this run: {settings.topic_prefix}.*; they stay on the Kafka you gave")
-            parts = Parts({**environment(settings, servers.redis.url), **outside.environment, **PATIENCE}, folder)
+            given = {**environment(settings, servers.redis.url), **_names_of_its_own(settings)}
+            parts = Parts({**given, **outside.environment, **PATIENCE}, folder)
             return _Play(scene, settings, outside, parts, timeline, run_id).run()
     finally:
         remove_folder(folder)
+        if servers.kafka.kind == "given":
+            _clear_up(settings, timeline)
+
+
+def _names_of_its_own(settings: KafkaSettings) -> dict[str, str]:
+    """The group, the transactional ids and the Redis keys of this run: on servers that others use, too."""
+    prefix = settings.topic_prefix
+    return {"AMENDS_PROCESSOR__APPLICATION_ID": prefix, "AMENDS_COMPENSATOR__REGISTRY_PREFIX": prefix}
+
+
+def _clear_up(settings: KafkaSettings, timeline: Timeline) -> None:
+    """Take away what the run made on a Kafka that stays, or name it. Its Redis keys go when their time is over."""
+    left = [*delete_topics(settings), *delete_groups(settings, settings.topic_prefix)]
+    told = f"still on the Kafka you gave, delete them there: {', '.join(left)}" if left else ""
+    timeline.say("demo", told or f"deleted the topics and groups of this run, {settings.topic_prefix}.*")
 
 
 class _Play:
