@@ -114,7 +114,13 @@ def test_secrets_are_shown_nowhere() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"partitions": 0}, {"lanes": ("a", "a")}, {"topic_prefix": "with space"}, {"bootstrap_servers": ""}],
+    [
+        {"partitions": 0},
+        {"lanes": ("a", "a")},
+        {"topic_prefix": "with space"},
+        {"bootstrap_servers": ""},
+        {"ledger_retention_ms": 3_599_999},
+    ],
 )
 def test_values_that_cannot_be_right_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(SettingsWrong):

@@ -76,7 +76,8 @@ def test_an_agent_killed_in_a_call_is_undone_though_a_compensator_dies_in_the_re
 ) -> None:
     told = tellings["killed"].result().well()
     assert "SIGKILL to the agent" in told
-    assert "inside the refund" in told
+    assert "the charge is taken back, and the answer is held back" in told
+    assert "SIGKILL to compensator-" in told
     assert "payments.charge is undone (verified)" in told
     assert "COMPENSATED" in told
 
@@ -143,6 +144,13 @@ def test_a_scene_that_is_not_there_is_refused_with_those_that_are() -> None:
     )
     assert done.returncode == 2
     assert "killed" in done.stderr
+
+
+def test_a_scene_and_a_seed_together_are_refused() -> None:
+    command = [*AMENDS, "demo", "--scene", "clean", "--seed", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "one of --scene and --seed" in done.stderr
 
 
 @pytest.mark.slow

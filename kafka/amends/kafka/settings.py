@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
 
 from amends.kafka.loading import load_settings
 from amends.kafka.options import check_options, is_secret
 from amends.schemas.topics import DAY_MS, Topics
 
 __all__ = ["KafkaSettings", "load_settings"]
+
+HOUR_MS = 3_600_000
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
 
@@ -28,7 +30,8 @@ class KafkaSettings(BaseModel):
         lanes: the undo lanes that exist.
         partitions: the one partition count of all topics that are co-partitioned; never changed in place.
         replication_factor: for topics that are created, and the least that is accepted.
-        ledger_retention_ms: for a ledger that is created, and the least that is accepted: twice the longest workflow.
+        ledger_retention_ms: for a ledger that is created, and the least that is accepted: twice the longest workflow,
+            an hour or more.
         embedded: the broker is the embedded one: no isolation, no append time, no compaction, memory only; a fetch
             there doesn't wake on new data, so clients ask more often.
         options: options of the client, as librdkafka spells them.
@@ -42,7 +45,7 @@ class KafkaSettings(BaseModel):
     lanes: tuple[Name, ...] = ("default",)
     partitions: PositiveInt = 8
     replication_factor: PositiveInt = 3
-    ledger_retention_ms: NonNegativeInt = 30 * DAY_MS
+    ledger_retention_ms: Annotated[int, Field(ge=HOUR_MS)] = 30 * DAY_MS
     embedded: bool = False
     options: dict[str, str] = Field(default_factory=dict, repr=False)
 

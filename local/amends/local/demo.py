@@ -18,11 +18,12 @@ app = typer.Typer(help="An agent is killed inside a call, and everything it did 
 
 LISTED_MAX = 12
 NAMES = ", ".join(SCENES)
+DEFAULT = "killed"
 
 
 @app.callback(invoke_without_command=True)
 def demo(
-    scene: Annotated[str, typer.Option(help=f"One of: {NAMES}.")] = "killed",
+    scene: Annotated[str | None, typer.Option(help=f"One of: {NAMES}.", show_default=DEFAULT)] = None,
     seed: Annotated[
         int | None,
         typer.Option(help="In place of a scene: let chance, begun from this number, say who is killed where."),
@@ -38,10 +39,12 @@ def demo(
     """Play a scene of the order-fulfilment story. Exits 1 if anything is left or was done twice, 2 if it can't be
     played.
     """
-    if scene not in SCENES:
+    if scene is not None and seed is not None:
+        raise typer.BadParameter("chance chooses the scene from a seed: give one of --scene and --seed")
+    if scene is not None and scene not in SCENES:
         raise typer.BadParameter(f"there is no scene {scene!r}; there are {NAMES}", param_hint="--scene")
     try:
-        chosen = SCENES[scene] if seed is None else killing_scene(seed)
+        chosen = SCENES[scene or DEFAULT] if seed is None else killing_scene(seed)
         problems = run(chosen, kafka=kafka, redis=redis, embedded=embedded)
     except ServerUnavailable as missing:
         typer.echo(str(missing), err=True)

@@ -15,6 +15,7 @@ from amends.tools.errors import (
 )
 
 TURNED = frozenset({Phase.TURNED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS})
+ENDED = frozenset({Phase.SUCCEEDED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS})
 
 
 def no_processor(workflow_id: str, waited_ms: int) -> AmendsError:
@@ -45,8 +46,8 @@ def not_written(subject: str, write: Write) -> AmendsError:
 
 def record_too_large(subject: str, write: Unwritten) -> AmendsError:
     return Rejected(
-        f"{subject}: the ledger does not take a record of this size ({write.reason}). The tool was not called. Pass a "
-        "reference to the data in place of the data, or raise the topic's max.message.bytes.",
+        f"{subject}: the ledger does not take a record of this size ({write.reason}). Pass a reference to the "
+        "data in place of the data, or raise the topic's max.message.bytes.",
         which="size",
     )
 
@@ -64,14 +65,19 @@ def turned(workflow_id: str, standing: Standing, what: str) -> AmendsError:
 def finished(workflow_id: str, standing: Standing) -> AmendsError:
     return Rejected(
         f"workflow {workflow_id!r} is {standing.phase}: its agent has claimed success, and a finished workflow makes "
-        "no new calls. The tool was not called. Begin a new workflow under another id."
+        "no new calls. Begin a new workflow under another id."
     )
 
 
 def exists(workflow_id: str, standing: Standing) -> AmendsError:
+    if standing.phase in ENDED:
+        return AlreadyRunning(
+            f"a workflow {workflow_id!r} was there before and has ended: it is {standing.phase}. Nothing was called "
+            "and nothing was changed. Take another id for new work."
+        )
     return AlreadyRunning(
         f"a workflow {workflow_id!r} is already there and is {standing.phase}. Nothing was called and nothing was "
-        "changed. Take another id, or go on with it: workflow(..., on_existing='resume')."
+        "changed. Wait for its end, take another id, or go on with it: workflow(..., on_existing='resume')."
     )
 
 
@@ -84,7 +90,10 @@ def slept(subject: str, took_ms: int, lease_ms: int) -> AmendsError:
 
 def pending(subject: str, found: Pending) -> AmendsError:
     if found.open:
-        return AlreadyRunning(f"{subject}: the same call is open. It was not made a second time.", step=found.step_id)
+        return AlreadyRunning(
+            f"{subject}: the same call is open. It was not made a second time: wait for the one under way.",
+            step=found.step_id,
+        )
     return OutcomeUnknown(
         f"{subject}: whether the same call, made before, took effect is unknown, and its remote would do it twice. It "
         "was not made again. What is unknown is cleared up when the workflow ends.",
@@ -102,15 +111,15 @@ def result_not_kept(subject: str, step_id: str) -> AmendsError:
 
 def input_too_large(subject: str, size: int, limit: int) -> AmendsError:
     return Rejected(
-        f"{subject}: its arguments take {size} bytes on the ledger, at most {limit} are recorded. The tool was not "
-        "called. Pass a reference to the data in place of the data.",
+        f"{subject}: its arguments take {size} bytes on the ledger, at most {limit} are recorded. Pass a "
+        "reference to the data in place of the data.",
         which="size",
     )
 
 
 def another_process(workflow_id: str) -> AmendsError:
     return Rejected(
-        f"workflow {workflow_id!r} was opened in another process and was inherited by a fork. The tool was not called. "
+        f"workflow {workflow_id!r} was opened in another process and was inherited by a fork. "
         "Open it here: workflow(..., on_existing='resume').",
         which="another process",
     )

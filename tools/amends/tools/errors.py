@@ -102,7 +102,7 @@ class AlreadyRunning(_AboutStep):
 
     whose_fault = Fault.AGENT
     effect = CallEffect.NOT_CALLED
-    what_to_do = "Don't repeat it: wait for the one under way."
+    what_to_do = "Don't repeat it."
 
 
 class OutcomeUnknown(_AboutStep):
@@ -126,7 +126,7 @@ class Rejected(AmendsError):
 
     whose_fault = Fault.POLICY
     effect = CallEffect.NOT_CALLED
-    what_to_do = "The tool was not called; change the call."
+    what_to_do = "The tool was not called."
 
     def __init__(self, message: str, *, which: str = "") -> None:
         super().__init__(message)
