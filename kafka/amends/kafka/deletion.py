@@ -21,12 +21,14 @@ LOOK_AGAIN_S = 0.5
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND})
 
 
-def delete_topics(settings: KafkaSettings) -> list[str]:
-    """Delete all topics of these settings, with what they hold; return those that may still be there. Never raises for
-    what the broker says."""
+def delete_topics(settings: KafkaSettings, *, deadline_ms: int = 10_000) -> list[str]:
+    """Delete all topics of these settings, with what they hold; return those that may still be there at the deadline.
+
+    Never raises for what the broker says.
+    """
     names = [topic.name for topic in wanted_topics(settings)]
-    admin = _admin(settings)
-    return _refused(names, lambda left: admin.delete_topics(left, operation_timeout=REQUEST_S))
+    admin, end = _admin(settings), time.monotonic() + deadline_ms / 1000
+    return _refused(names, lambda left: admin.delete_topics(left, operation_timeout=REQUEST_S), end)
 
 
 def delete_groups(settings: KafkaSettings, beginning: str, *, deadline_ms: int = 10_000) -> list[str]:
@@ -39,12 +41,12 @@ def delete_groups(settings: KafkaSettings, beginning: str, *, deadline_ms: int =
         raise ValueError("`beginning` is empty: that would be every group of the cluster")
     admin, end = _admin(settings), time.monotonic() + deadline_ms / 1000
     try:
-        listed = admin.list_consumer_groups(request_timeout=REQUEST_S).result(REQUEST_S)
+        listed = admin.list_consumer_groups(request_timeout=REQUEST_S).result(deadline_ms / 1000)
     except (KafkaException, TimeoutError):
         return [f"{beginning}*"]
     left = [group.group_id for group in listed.valid if group.group_id.startswith(beginning)]
     while True:
-        left = _refused(left, lambda groups: admin.delete_consumer_groups(groups, request_timeout=REQUEST_S))
+        left = _refused(left, lambda groups: admin.delete_consumer_groups(groups, request_timeout=REQUEST_S), end)
         if not left or time.monotonic() >= end:
             return sorted(left)
         time.sleep(LOOK_AGAIN_S)
@@ -54,11 +56,11 @@ def _admin(settings: KafkaSettings) -> AdminClient:
     return AdminClient(common_options(settings), logger=client_logger)
 
 
-def _refused(names: list[str], delete: Callable[[list[str]], Mapping[str, Future[Any]]]) -> list[str]:
+def _refused(names: list[str], delete: Callable[[list[str]], Mapping[str, Future[Any]]], end_s: float) -> list[str]:
     refused: list[str] = []
     for name, future in (delete(names) if names else {}).items():
         try:
-            future.result(REQUEST_S)
+            future.result(max(0.0, end_s - time.monotonic()))
         except KafkaException as error:
             if error.args[0].code() not in _GONE:
                 refused.append(name)
