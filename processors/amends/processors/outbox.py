@@ -218,7 +218,7 @@ class Outbox:
             version=1,
             summary=f"a record of partition {partition} belongs to nobody",
             detail=f"The record at offset {record.offset}: {reason}. It is in the dead-letter topic, byte for byte.\n"
-            "To do: find out who wrote it. It belongs to no workflow, so nothing waits for it and no decision closes this.",
+            "To do: find out who wrote it. It belongs to no workflow: nothing waits for it, no decision closes this.",
             partition=partition,
             folded_to=record.offset,
             opened_at_ms=record.appended_at_ms,
