@@ -154,15 +154,14 @@ def test_each_record_that_nobody_could_read_is_ruled_on_once_even_that_of_a_star
 
 def test_the_incident_names_the_command_that_decides_it_and_says_nothing_of_an_undo_never_attempted() -> None:
     failed = incident_of(led_to("undo_failed"), "undo_failed")
-    assert (
-        f"amends incidents resolve {failed.incident_id[:8]} --decision retry|mark-undone|accept-loss" in failed.detail
-    )
+    assert f"amends incidents resolve {failed.incident_id[:8]} --decision DECISION --reason TEXT" in failed.detail
+    assert "(DECISION: retry, mark-undone, accept-loss)" in failed.detail
     assert "The undo's key at the remote: amends-undo-" in failed.detail
     for kind in ("no_undo", "irreversible", "arguments_missing"):
         detail = incident_of(led_to(kind), kind).detail
         assert "The undo's key" not in detail
         assert "Attempts spent" not in detail
-        assert "When this was opened: being undone" in detail
+        assert "When this was opened:\nbeing undone" in detail
 
 
 def test_arguments_that_could_not_be_resolved_are_told_from_an_output_that_was_never_seen() -> None:

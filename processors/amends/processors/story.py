@@ -114,7 +114,7 @@ def incident_detail(workflow: Workflow, step: Step | None, trouble: Trouble, inc
     if header.phase is not Phase.NONE:
         when = "opened" if trouble.closed_at_ms is None else "closed"
         parts.append(f"Agent {header.agent_id or '(unnamed)'}, ledger offset {header.started_offset}.")
-        parts.append(f"When this was {when}: {story(workflow)}")
+        parts.append(f"When this was {when}:\n{story(workflow)}")
     if trouble.closed_at_ms is None:
         parts.append(f"To do: {what_to_do(trouble.kind, incident_id)}")
     return "\n".join(parts)

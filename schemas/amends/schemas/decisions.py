@@ -34,6 +34,7 @@ def word_of(decision: Decision) -> str:
 
 
 def command_for(incident_id: str, kind: str) -> str:
-    """Return the command by which a person decides this incident, "" if none does."""
-    words = "|".join(word_of(decision) for decision in decisions_for(kind))
-    return f"amends incidents resolve {incident_id[:8]} --decision {words} --reason TEXT" if words else ""
+    """Return the command by which a person decides this incident and the decisions it takes, "" if it takes none."""
+    words = ", ".join(word_of(decision) for decision in decisions_for(kind))
+    command = f"amends incidents resolve {incident_id[:8]} --decision DECISION --reason TEXT"
+    return f"{command} (DECISION: {words})" if words else ""
