@@ -364,6 +364,18 @@ def test_a_claim_over_a_call_that_proves_absent_is_false_and_turns() -> None:
     assert ledger.commanded() == [[("pay", 0, 0)]]
 
 
+def test_a_claim_over_a_call_that_proves_absent_stands_if_the_tool_was_called_again() -> None:
+    ledger = Ledger()
+    ledger.start()
+    ledger.started("label", LABEL)
+    ledger.ended("label", StepStatus.UNKNOWN)
+    ledger.did("again", LABEL)
+    ledger.said(WorkflowStatus.SUCCEEDED)
+    ledger.wait(2_000)
+    ledger.resolve("label", Decision.ABSENT, "p1", probe_number=0)
+    assert ledger.phase == "SUCCEEDED"
+
+
 def test_a_claim_over_a_call_nobody_can_find_out_about_is_an_incident_and_no_success() -> None:
     ledger = Ledger()
     ledger.start()

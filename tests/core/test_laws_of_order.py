@@ -7,6 +7,7 @@ for the question.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
@@ -82,7 +83,9 @@ def worlds(draw: st.DrawFn) -> Happened:
     trigger = draw(st.sampled_from(("failed", "failed", "asked", "claimed", "none")))
     contracts = draw(st.lists(st.sampled_from(UNDOABLE), min_size=1, max_size=3))
     turn = _turn(happened, trigger)
-    for number, contract in enumerate(contracts):
+    for number, each in enumerate(contracts):
+        # Each step a tool of its own: whether a denied call was "done again" is a matter of order, and told apart.
+        contract = dataclasses.replace(each, tool_name=f"{each.tool_name}-{number}")
         _step(happened, f"s{number}", contract, turn, draw)
     if trigger == "claimed":  # the claim of success comes after all that its agent did
         claim = WorkflowEvent("w", 0, WorkflowStatus.SUCCEEDED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from typing import Annotated
 
@@ -43,6 +44,8 @@ def demo(
         raise typer.BadParameter("chance chooses the scene from a seed: give one of --scene and --seed")
     if scene is not None and scene not in SCENES:
         raise typer.BadParameter(f"there is no scene {scene!r}; there are {NAMES}", param_hint="--scene")
+    # A shell that starts a job in the background has it ignore SIGINT, and all that the demo starts would go on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         chosen = SCENES[scene or DEFAULT] if seed is None else killing_scene(seed)
         problems = run(chosen, kafka=kafka, redis=redis, embedded=embedded)
