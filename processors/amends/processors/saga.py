@@ -306,12 +306,10 @@ def _bring_on(workflow: Workflow, number: int, offset: int, at_ms: int) -> None:
         workflow.put(step)
     if what is Standing.PRESENT and not _is_blocked(step):
         workflow.put(_with_undo(workflow, step, offset, at_ms))
-    elif what is Standing.OPEN and step.undo is not None and step.undo.state in CLOSED_UNDO:
-        pass  # a late attempt is under way: its end decides whether there is something new to undo
 
 
 def _is_blocked(step: Step) -> bool:
-    """No undo while an attempt of the step is open."""
+    """No undo while an attempt of the step is open: its end decides whether there is something (new) to undo."""
     return has_open_attempt(step)
 
 
