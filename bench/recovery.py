@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -16,9 +16,33 @@ UNDOS = 3
 
 @dataclass
 class Story:
-    failed_at_ms: int = 0
+    """A workflow that failed inside the window."""
+
+    failed_at_ms: int
     undone_at_ms: int = 0
     undone: int = 0
+
+
+@dataclass
+class Window:
+    undone: int = 0
+    """Undos inside it, of whichever workflows."""
+    stories: dict[str, Story] = field(default_factory=dict)
+
+    def note(self, fact: object, at_ms: int, *, inside: bool) -> None:
+        if inside and isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.FAILED:
+            self.stories[fact.workflow_id] = Story(at_ms)
+        elif isinstance(fact, UndoEvent) and fact.status is UndoStatus.UNDONE:
+            self.undone += inside
+            story = self.stories.get(fact.workflow_id)
+            if story is not None:
+                story.undone += 1
+                story.undone_at_ms = max(story.undone_at_ms, at_ms)
+
+    @property
+    def recoveries_ms(self) -> list[float]:
+        """From FAILED to the last undo, of each workflow that failed inside."""
+        return [float(s.undone_at_ms - s.failed_at_ms) for s in self.stories.values() if s.undone >= UNDOS]
 
 
 def ends_of(settings: KafkaSettings) -> list[int]:
@@ -32,33 +56,25 @@ def ends_of(settings: KafkaSettings) -> list[int]:
     return ends
 
 
-def recoveries(settings: KafkaSettings, since: list[int], to: list[int]) -> list[Story]:
-    """Return the stories of workflows that failed between the offsets."""
+def read(settings: KafkaSettings, since: list[int], to: list[int]) -> Window:
+    """Return what happened between the offsets. To be called once the load has ended: workflows that failed before
+    `to` are followed to their last undo behind it, or the slow ones would be missing."""
     consumer = _consumer(settings)
-    topic = settings.topics.ledger
+    topic, last = settings.topics.ledger, ends_of(settings)
     consumer.assign([TopicPartition(topic, p, offset) for p, offset in enumerate(since)])
-    left = {p for p in range(settings.partitions) if to[p] > since[p]}
-    stories: dict[str, Story] = {}
+    left = {p for p in range(settings.partitions) if last[p] > since[p]}
+    window = Window()
     while left:
         for message in consumer.consume(2_000, 1.0):
             partition, offset, value = message.partition(), message.offset(), message.value()
             if message.error() or partition is None or offset is None:
                 continue
-            if offset + 1 >= to[partition]:
+            if offset + 1 >= last[partition]:
                 left.discard(partition)
             with contextlib.suppress(UnreadableRecord):
-                _note(stories, decode(value), message.timestamp()[1])
+                window.note(decode(value), message.timestamp()[1], inside=offset < to[partition])
     consumer.close()
-    return [s for s in stories.values() if s.failed_at_ms]
-
-
-def _note(stories: dict[str, Story], fact: object, at_ms: int) -> None:
-    if isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.FAILED:
-        stories.setdefault(fact.workflow_id, Story()).failed_at_ms = at_ms
-    elif isinstance(fact, UndoEvent) and fact.status is UndoStatus.UNDONE:
-        story = stories.setdefault(fact.workflow_id, Story())
-        story.undone += 1
-        story.undone_at_ms = max(story.undone_at_ms, at_ms)
+    return window
 
 
 def _consumer(settings: KafkaSettings) -> Consumer:
