@@ -33,6 +33,7 @@ class UndoEntry:
     verify_first: bool = False  # an attempt before this one ended UNKNOWN: ask before doing
     started_offset: int = -1  # where the step's STARTED stands: contract and input
     outcome_offset: int = -1  # where its output stands, -1 if none is known
+    compares: bool = False  # undo only if the world still shows what the step wrote
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+PLAIN, COMPARE = "plain", "compare"
+"""Values of `Contract.restores`."""
+
 DECLARED = "declared"
 """Attribute of a contract that counts as unclassified because it has no undo: the class its tool was declared with."""
 
@@ -101,6 +104,7 @@ class Contract:
     refused_by: tuple[str, ...] = ()  # qualified names of exceptions that mean "did not happen"
     resources: tuple[str, ...] = ()  # keys it touches, JMESPath over input
     captures: bool = False
-    restores: str = "plain"  # plain, or compare: undo only if the world still shows what the step wrote
+    restores: str = PLAIN  # plain, or compare: undo only if the world still shows what the step wrote
     repeatable: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
+    writes: str = ""  # JMESPath over the step: what its capture reads once the call has happened; "": it is read again

@@ -119,6 +119,7 @@ class StepEvent:
     timestamp_ms: int = 0
     traceparent: str | None = None
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
+    written: bytes | None = None  # SUCCEEDED: the after-image, what the capture read once the call had happened
 
 
 @dataclass(frozen=True, slots=True)
