@@ -38,6 +38,7 @@ PURE = (
     "amends.compensators.attempt",
     "amends.compensators.decide",
     "amends.compensators.effects",
+    "amends.compensators.inventory",
     "amends.compensators.ladder",
     "amends.compensators.ownership",
     "amends.compensators.progress",

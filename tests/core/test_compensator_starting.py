@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
+from amends.compensators.processes import ModulesBroken
 from amends.compensators.settings import CompensatorSettings
-from amends.compensators.starting import opened_registry
+from amends.compensators.starting import loaded_tools, opened_registry, started_processes
 from amends.kafka.errors import SettingsWrong
+from amends.tools import HandlerRegistry, compensable
 
 
 @pytest.mark.parametrize("url", ["http://redis:6379/0", "redis:6379", "redis://:ge/heim@redis:6379/0"])
@@ -17,3 +22,47 @@ async def test_what_is_no_url_of_a_redis_is_refused_and_its_password_is_not_show
             pass
     assert "heim" not in str(raised.value)
     assert raised.value.__suppress_context__
+
+
+HALF_THERE = """
+import sys
+from amends.tools import compensable
+
+@compensable("half.there")
+def do(x: int): ...
+
+if "pytest" in sys.modules:
+    @do.undo(arguments={"x": "input.x"})
+    def undo(x: int): ...
+"""
+
+
+async def test_a_handler_that_only_this_process_finds_is_an_error_at_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "amends_test_half.py").write_text(HALF_THERE)
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = CompensatorSettings(modules=("amends_test_half",), processes=1)
+    tools = loaded_tools(settings)
+    with pytest.raises(ModulesBroken, match=r"- the undo of half\.there, at .*half\.py:\d+\n") as raised:
+        async with started_processes(settings, tools):
+            pass
+    assert "top level of a module" in str(raised.value)
+    del sys.modules["amends_test_half"]
+
+
+async def test_a_handler_of_the_main_script_is_an_error_at_start() -> None:
+    settings = CompensatorSettings(modules=("__main__",), processes=1)
+    tools = HandlerRegistry()
+    tools.add(charge_here)
+    with pytest.raises(ModulesBroken, match=r"the undo of starting\.charge"):
+        async with started_processes(settings, tools):
+            pass
+
+
+@compensable("starting.charge")
+def charge_here(x: int) -> None: ...
+
+
+@charge_here.undo(arguments={"x": "input.x"})
+def refund_here(x: int) -> None: ...

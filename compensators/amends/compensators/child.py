@@ -1,8 +1,9 @@
 """A process of the pool: `python -m amends.compensators.child SOCKET LEASH MODULE…`. It runs one handler at a time.
 
-The socket carries frames (four bytes of length, then a pickle) between two processes of one user that are one program;
-nothing from outside comes over it. The leash is a pipe that ends when the worker does, however it ends: then the child
-and whatever it started end too, for nobody is left to record what they do.
+It first says which handlers it found, or why it can't load the modules. The socket carries frames (four bytes of
+length, then a pickle) between two processes of one user that are one program; nothing from outside comes over it. The
+leash is a pipe that ends when the worker does, however it ends: then the child and whatever it started end too, for
+nobody is left to record what they do.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import struct
 import sys
 import threading
 
+from amends.compensators.inventory import plain_handlers
 from amends.compensators.invocation import Invocation, invoke
 from amends.compensators.verdicts import failure_of
 from amends.tools.registry import HandlerRegistry
 
 LENGTH = struct.Struct("!I")
-READY = "ready"
 
 
 def main(arguments: list[str]) -> None:
@@ -35,7 +36,7 @@ def main(arguments: list[str]) -> None:
         failure = failure_of(error)
         _send(channel, f"{failure.type}: {failure.message}")
         return
-    _send(channel, READY)
+    _send(channel, frozenset(plain_handlers(tools)))
     own = os.getpid()
     while (frame := _receive(channel)) is not None:
         asked: Invocation = pickle.loads(frame)  # noqa: S301 - from the worker, over a socket of its own

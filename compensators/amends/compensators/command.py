@@ -14,6 +14,7 @@ import typer
 from amends.compensators.processes import ModulesBroken
 from amends.compensators.redis_registry import RegistryUnusable
 from amends.compensators.settings import CompensatorSettings
+from amends.compensators.waiting import HandlersMissing
 from amends.compensators.worker import Worker
 from amends.kafka.errors import KafkaFault, SettingsWrong
 from amends.kafka.settings import KafkaSettings, load_settings
@@ -23,6 +24,17 @@ app = typer.Typer(add_completion=False)
 
 THREAD_SWITCH_S = 0.0003
 """Poll threads stand beside the loop; at the default of 5 ms each wakes the other late (facts/hot-path.md, 3)."""
+
+STARTING_ERRORS = (
+    SettingsWrong,
+    ContractError,
+    ModulesBroken,
+    HandlersMissing,
+    RegistryUnusable,
+    KafkaFault,
+    ImportError,
+)
+"""What says itself what to change; anything else is a bug, or a module's own exception, and keeps its traceback."""
 
 
 @app.command()
@@ -53,7 +65,7 @@ def compensator(
         )
         with asyncio.Runner(loop_factory=fastest_loop()) as runner:
             runner.run(serve(cluster, settings))
-    except (SettingsWrong, ContractError, ModulesBroken, RegistryUnusable, KafkaFault, ImportError) as error:
+    except STARTING_ERRORS as error:
         typer.echo(f"amends compensator: {error}", err=True)
         raise typer.Exit(2) from None
 

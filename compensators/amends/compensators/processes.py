@@ -15,10 +15,11 @@ import pickle
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from amends.compensators.child import LENGTH, READY
+from amends.compensators.child import LENGTH
 from amends.compensators.clock import lease_clock_ms
+from amends.compensators.inventory import HandlerName
 from amends.compensators.invocation import Invocation
 from amends.compensators.verdicts import Answer, not_begun, uncertain
 from amends.schemas.facts import Failure
@@ -31,7 +32,7 @@ FRAME_BYTES_MAX = 64 * 1024 * 1024
 
 
 class ModulesBroken(RuntimeError):  # noqa: N818 - what they are
-    """A process of the pool could not load the modules it was told; the message says why."""
+    """A process of the pool can't load the modules it was told, or has not all the handlers; the message says why."""
 
 
 class _Child:
@@ -50,7 +51,7 @@ class _Child:
         self._leash: int | None = leash
 
     @classmethod
-    async def start(cls, modules: Sequence[str]) -> _Child:
+    async def start(cls, modules: Sequence[str], needed: Mapping[HandlerName, str]) -> _Child:
         ours, theirs = socket.socketpair()
         leash_read, leash_write = os.pipe()
         try:
@@ -79,9 +80,10 @@ class _Child:
         except (TimeoutError, EOFError, OSError) as error:
             await child.kill()
             raise ModulesBroken(f"a process for handlers did not come up with {', '.join(modules)}: {error}") from error
-        if said != READY:
+        problem = _problem(said, modules, needed)
+        if problem is not None:
             await child.kill()
-            raise ModulesBroken(f"a process for handlers can't load {', '.join(modules)}: {said}")
+            raise ModulesBroken(problem)
         return child
 
     @property
@@ -114,12 +116,33 @@ class _Child:
         return code
 
 
-class ProcessPool:
-    """`size` processes that have loaded `modules`. To be used from one event loop; close it when done."""
+def _problem(said: object, modules: Sequence[str], needed: Mapping[HandlerName, str]) -> str | None:
+    """Return what is wrong with what a process said when it came up, or None."""
+    told = ", ".join(modules)
+    if not isinstance(said, frozenset):
+        return f"a process for handlers can't load {told}: {said}"
+    missing = sorted(needed.keys() - said)
+    if not missing:
+        return None
+    lines = "\n".join(f"- {name}, at {needed[name]}" for name in missing)
+    return (
+        f"handlers are there that a process for handlers does not find when it imports {told}:\n{lines}\n"
+        "It imports the modules anew, so declare tool and handlers at the top level of a module that can be imported "
+        "by its name: not in `__main__`, and not under an `if` that one process passes and another does not."
+    )
 
-    def __init__(self, modules: Sequence[str], size: int) -> None:
+
+class ProcessPool:
+    """`size` processes that have loaded `modules`. To be used from one event loop; close it when done.
+
+    Args:
+        needed: the handlers that each of them must have, and where they stand.
+    """
+
+    def __init__(self, modules: Sequence[str], size: int, needed: Mapping[HandlerName, str] | None = None) -> None:
         assert size > 0
         self._modules = tuple(modules)
+        self._needed = dict(needed or {})
         self._size = size
         self._free: asyncio.Queue[_Child] = asyncio.Queue()
         self._children: set[_Child] = set()
@@ -162,7 +185,7 @@ class ProcessPool:
             return None
 
     async def _add(self) -> None:
-        child = await _Child.start(self._modules)
+        child = await _Child.start(self._modules, self._needed)
         self._children.add(child)
         self._free.put_nowait(child)
 

@@ -37,6 +37,10 @@ class CompensatorSettings(BaseModel):
     waiting_max: int = Field(default=2_000, ge=1)
     """Commands taken and not begun, after which no more are taken."""
 
+    missing_handlers: Literal["refuse", "incident"] = "refuse"
+    """What to do at start if commands wait for handlers that no loaded module has: refuse to start, or start, let those
+    fail until their budget is spent, and have a person asked."""
+
     instance_id: str | None = None
     """Static membership: restarted under the same name within the session, a compensator keeps its partitions. Give
     each its own. The price: a clean stop is noticed after the session, too."""

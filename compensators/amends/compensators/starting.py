@@ -9,13 +9,13 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 
+from amends.compensators.inventory import plain_handlers
 from amends.compensators.processes import ProcessPool
 from amends.compensators.redis_registry import RedisRegistry, connect
 from amends.compensators.registry import NoRegistry, Registry
 from amends.compensators.settings import CompensatorSettings
 from amends.kafka.errors import SettingsWrong
 from amends.kafka.settings import KafkaSettings
-from amends.tools.handlers import Role
 from amends.tools.registry import HandlerRegistry
 
 log = logging.getLogger(__name__)
@@ -49,14 +49,6 @@ def lanes_to_serve(kafka: KafkaSettings, settings: CompensatorSettings, tools: H
     return lanes
 
 
-def plain_functions(tools: HandlerRegistry) -> list[str]:
-    """Return where the handlers, and the calls that may be sent again, stand that are no coroutines."""
-    roles = (Role.UNDO, Role.PROBE, Role.VERIFY)
-    handlers = [found for tool in tools for role in roles if (found := tools.find(role, tool.name)) is not None]
-    plain = [handler.location for handler in handlers if not handler.asynchronous]
-    return plain + [tool.location for tool in tools if tool.undo is not None and not tool.asynchronous]
-
-
 @contextlib.asynccontextmanager
 async def opened_registry(settings: CompensatorSettings, on_away: Callable[[], None]) -> AsyncIterator[Registry]:
     """Open the registry. Raises SettingsWrong, RegistryUnusable; one that is out of reach is a warning."""
@@ -86,16 +78,16 @@ async def opened_registry(settings: CompensatorSettings, on_away: Callable[[], N
 @contextlib.asynccontextmanager
 async def started_processes(settings: CompensatorSettings, tools: HandlerRegistry) -> AsyncIterator[ProcessPool | None]:
     """Start the pool where a plain function needs it. Raises SettingsWrong, ModulesBroken."""
-    plain = plain_functions(tools)
+    plain = plain_handlers(tools)
     if not plain:
         yield None
         return
     if not settings.processes:
         raise SettingsWrong(
-            f"{plain[0]} is a plain function and needs a process: set AMENDS_COMPENSATOR__PROCESSES to 1 or more, or "
-            "make it a coroutine"
+            f"{next(iter(plain.values()))} is a plain function and needs a process: set "
+            "AMENDS_COMPENSATOR__PROCESSES to 1 or more, or make it a coroutine"
         )
-    pool = ProcessPool(settings.modules, settings.processes)
+    pool = ProcessPool(settings.modules, settings.processes, plain)
     await pool.start()
     try:
         yield pool

@@ -24,6 +24,7 @@ from amends.compensators.metrics import Metrics
 from amends.compensators.processes import ProcessPool
 from amends.compensators.settings import CompensatorSettings
 from amends.compensators.starting import lanes_to_serve, loaded_tools, opened_registry, started_processes
+from amends.compensators.waiting import require_handlers
 from amends.compensators.watchdog import LoopWatchdog
 from amends.kafka.errors import KafkaFault
 from amends.kafka.follower import LedgerFollower
@@ -62,7 +63,8 @@ class Worker:
         """Serve the lanes until `stop` is set, then drain.
 
         Raises:
-            SettingsWrong, TopicsWrong, ContractError, ModulesBroken, RegistryUnusable: at start, what to change.
+            SettingsWrong, TopicsWrong, ContractError, ModulesBroken, HandlersMissing, RegistryUnusable: at start, what
+                to change.
             KafkaFault: the lanes can't be served any longer; the process should be started anew.
         """
         if self._settings.mode != "enforce":
@@ -73,6 +75,7 @@ class Worker:
         tools = loaded_tools(self._settings)
         self._lane_names = lanes_to_serve(self._kafka, self._settings, tools)
         await asyncio.to_thread(require_topics, self._kafka)
+        await asyncio.to_thread(require_handlers, self._kafka, self._settings, self._lane_names, tools)
         async with contextlib.AsyncExitStack() as stack:
             registry = await stack.enter_async_context(opened_registry(self._settings, self.metrics.registry_away.inc))
             watchdog = LoopWatchdog()

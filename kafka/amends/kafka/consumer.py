@@ -8,13 +8,16 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from amends.kafka.errors import KafkaFault, OwnershipLost
-from amends.kafka.options import consumer_options
+from amends.kafka.options import consumer_options, logger
 from amends.kafka.owned import DISOWNED, HEAD, REQUEST_MS, TAIL, OwnedConsumer, asked_of_broker
 from amends.kafka.reader import PartitionConsumer, PartitionReader
 from amends.kafka.records import TopicPartition
 from amends.kafka.settings import KafkaSettings
 
-__all__ = ["HEAD", "TAIL", "GroupConsumer", "OnAssigned", "OnGone", "PartitionConsumer", "PartitionReader"]
+__all__ = [
+    "HEAD", "TAIL", "GroupConsumer", "OnAssigned", "OnGone", "PartitionConsumer", "PartitionReader",
+    "committed_offsets",
+]  # fmt: skip
 
 OnAssigned = Callable[[list[TopicPartition]], Mapping[TopicPartition, int] | None]
 OnGone = Callable[[list[TopicPartition]], None]
@@ -94,13 +97,7 @@ class GroupConsumer(OwnedConsumer):
         self, partitions: Iterable[TopicPartition], deadline_ms: int = REQUEST_MS
     ) -> dict[TopicPartition, int]:
         """Return the group's committed offsets; a partition without one is left out. Raises ReadTimedOut."""
-        consumer, asked = self._mine(), [ClientPartition(*p) for p in partitions]
-        answers = asked_of_broker(
-            lambda left_s: consumer.committed(asked, timeout=left_s) if asked else [],
-            f"offsets of group {self.group}",
-            deadline_ms,
-        )
-        return {TopicPartition(p.topic, p.partition): p.offset for p in answers if p.offset >= 0}
+        return _committed(self._mine(), self.group, partitions, deadline_ms)
 
     def group_metadata(self) -> object:
         """Return what a `Checkpointer` needs so that a member that was replaced is refused."""
@@ -123,6 +120,32 @@ class GroupConsumer(OwnedConsumer):
         if self._on_lost is not None:
             self._on_lost([TopicPartition(p.topic, p.partition) for p in partitions])
         consumer.unassign()
+
+
+def committed_offsets(
+    settings: KafkaSettings, group: str, partitions: Iterable[TopicPartition], deadline_ms: int = REQUEST_MS
+) -> dict[TopicPartition, int]:
+    """Return a group's committed offsets without being its member; a partition without one is left out.
+
+    Raises ReadTimedOut.
+    """
+    consumer = Consumer(consumer_options(settings, group=group), logger=logger)
+    try:
+        return _committed(consumer, group, partitions, deadline_ms)
+    finally:
+        consumer.close()
+
+
+def _committed(
+    consumer: Consumer, group: str, partitions: Iterable[TopicPartition], deadline_ms: int
+) -> dict[TopicPartition, int]:
+    asked = [ClientPartition(*place) for place in partitions]
+    answers = asked_of_broker(
+        lambda left_s: consumer.committed(asked, timeout=left_s) if asked else [],
+        f"offsets of group {group}",
+        deadline_ms,
+    )
+    return {TopicPartition(p.topic, p.partition): p.offset for p in answers if p.offset >= 0}
 
 
 def _commit_failed(error: KafkaError) -> KafkaFault:
