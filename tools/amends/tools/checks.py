@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jmespath.exceptions import JMESPathError
 
-from amends.schemas.contract import Contract, Effect, Idempotency, UndoTerms
+from amends.schemas.contract import COMPARE, Contract, Effect, Idempotency, UndoTerms
 from amends.tools.errors import ArgumentsDoNotFit, CannotResend, ContractError
 from amends.tools.handlers import Handler, Role
-from amends.tools.resolve import ROOTS, Resolved, Unresolved, reads_of
+from amends.tools.resolve import ROOTS, Resolved, Unresolved, needs_outcome_for, reads_of
 
 if TYPE_CHECKING:
     from amends.tools.declaration import Tool
@@ -21,7 +21,7 @@ UNDOABLE = (Effect.REVERSIBLE, Effect.COMPENSABLE)
 
 
 def check_takes_handlers(tool: Tool, handler: Handler) -> None:
-    """An undo or verify belongs to a tool that can be undone, a probe to one that changes the world."""
+    """An undo, verify or capture belongs to a tool that can be undone, a probe to one that changes the world."""
     if tool.effect is Effect.NONE or (handler.role is not Role.PROBE and tool.effect not in UNDOABLE):
         raise ContractError(
             f"{handler.location}: {tool.name} is declared {tool.effect} at {tool.location}, which takes no "
@@ -67,10 +67,39 @@ def _check_expression(tool: Tool, handler: Handler, name: str, text: str) -> Non
     for path in paths:
         if not path or path[0] not in ROOTS:
             raise ContractError(f"{where} must start from one of {', '.join(ROOTS)}.")
-        if path[0] == "captured" and not tool.terms.captures:
-            raise ContractError(f"{where} reads `captured`, but {tool.name} captures nothing.")
+        if path[0] == "captured" and handler.role is not Role.CAPTURE and tool.capture is None:
+            raise ContractError(
+                f"{where} reads `captured`, but {tool.name} captures nothing. Declare its `.capture` above the undo."
+            )
         if path[0] == "input":
             _check_input(tool, where, path[1:])
+
+
+def check_capture(tool: Tool, handler: Handler, writes: str) -> None:
+    """A capture is run where the call is made, before there is a step, and by a compensator: from the input alone."""
+    shape, known = handler.shape, tool.shape.recorded
+    if handler.needs_step or handler.takes_key:
+        raise ContractError(
+            f"{handler.location}: a capture reads before the call, when there is no step and no key yet. Have it take "
+            f"the arguments of {tool.name} that it needs: {', '.join(known) or 'there are none'}."
+        )
+    if tool.shape.asynchronous < shape.asynchronous:
+        raise ContractError(
+            f"{handler.location}: {tool.name} is a plain function, so its capture runs in a plain thread. Make the "
+            "capture a plain function too, or the tool a coroutine function."
+        )
+    for name, parameter in shape.recorded.items():
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise ContractError(f"{handler.location}: {name!r} is positional only; handlers are called by name.")
+        if name in tool.shape.secrets:
+            raise ContractError(
+                f"{handler.location}: {name!r} is a secret, which is recorded as a digest, so the capture could not "
+                "be repeated. Have it get the secret from where the worker keeps its own."
+            )
+        if name in shape.required and name not in known:
+            raise ContractError(f"{handler.location}: {tool.name} has no argument {name!r}{_nearest(name, known)}.")
+    if writes:
+        _check_expression(tool, handler, "writes", writes)
 
 
 def _check_input(tool: Tool, where: str, path: tuple[str, ...]) -> None:
@@ -114,11 +143,25 @@ def check_whole(tool: Tool, contract: Contract) -> None:
                 f"and {', '.join(map(repr, missing))} is none of those that are always there. Name it in the undo's "
                 "arguments, or take `step: Step`."
             )
-    if undo is not None and undo.idempotency is Idempotency.NATURAL and verify is None and not undo.commutes:
-        where = tool.undo.location if tool.undo is not None else tool.location
+    where = tool.undo.location if tool.undo is not None else tool.location
+    compares = contract.restores == COMPARE
+    if compares and tool.capture is None:
+        raise ContractError(
+            f'{where}: restores="compare" compares what is there with what was there before and after the call, and '
+            f"nothing reads that. Add a `.capture` to {tool.name}."
+        )
+    if tool.capture is not None and contract.writes and not compares:
+        raise ContractError(
+            f"{tool.capture.location}: writes=... says what is there after the call, and only an undo that compares "
+            f'asks for it. Say restores="compare" in the undo of {tool.name}, or leave it out.'
+        )
+    if undo is None or undo.idempotency is not Idempotency.NATURAL or undo.commutes:
+        return
+    if verify is None and not compares:
         raise ContractError(
             f'{where}: an undo with idempotency="natural" may run late, over what somebody else wrote since. Add a '
-            f"`.verify` to {tool.name}, or say commutes=True if its order with others' changes does not matter."
+            f'`.verify` to {tool.name}, say restores="compare" if it puts back what a `.capture` read, or '
+            "commutes=True if its order with others' changes does not matter."
         )
 
 
@@ -132,11 +175,23 @@ def problems(tool: Tool) -> list[str]:
     if tool.effect is Effect.IRREVERSIBLE:
         found.append(f"{tool.name} can't be undone: a person is asked when its workflow fails")
     if contract.undo is not None:
-        if contract.verify is None and contract.undo.idempotency is Idempotency.NEITHER:
-            found.append(f"the undo of {tool.name} takes no key and has no verify: a crash inside it needs a person")
-        if contract.probe is None and contract.call.idempotency is Idempotency.NEITHER:
-            found.append(f"{tool.name} takes no key and has no probe: a call of unknown outcome needs a person")
+        found.extend(_doubts(tool.name, contract, contract.undo))
     return found
+
+
+def _doubts(name: str, contract: Contract, undo: UndoTerms) -> Iterator[str]:
+    """Where a crash leaves a doubt that no machine can clear up."""
+    compares = contract.restores == COMPARE
+    if contract.verify is None and not compares and undo.idempotency is Idempotency.NEITHER:
+        yield f"the undo of {name} takes no key and has no verify: a crash inside it needs a person"
+    if compares:
+        if not contract.writes or needs_outcome_for(contract.writes):
+            yield (
+                f"the capture of {name} does not say what the call writes: a crash inside the call, after its effect, "
+                "needs a person"
+            )
+    elif contract.probe is None and contract.call.idempotency is Idempotency.NEITHER:
+        yield f"{name} takes no key and has no probe: a call of unknown outcome needs a person"
 
 
 def fitting(tool: Tool, found: Resolved) -> Resolved | Unresolved:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amends.schemas.codec import encode
-from amends.schemas.contract import DECLARED, Contract, Effect, Idempotency, ProbeTerms, UndoTerms, VerifyTerms
+from amends.schemas.contract import DECLARED, PLAIN, Contract, Effect, Idempotency, ProbeTerms, UndoTerms, VerifyTerms
 from amends.schemas.payload import SecretDigest, canonical, contains_not_kept, snapshot
 from amends.tools import checks
 from amends.tools.errors import CannotResend, ContractError
@@ -33,12 +33,15 @@ class Tool:
     """A declared tool. Users meet it through its function; producers, workers and checks through this."""
 
     shape: Shape
-    terms: Contract  # as the decorator said, before undo, probe and verify
+    terms: Contract  # as the decorator said, before its handlers
     refused_by: Exceptions = ()
     wrapper: AnyCallable | None = None  # what stands in the module in the function's place
     undo: Handler | None = None
     probe: Handler | None = None
     verify: Handler | None = None
+    capture: Handler | None = None
+    _restores: str = PLAIN
+    _writes: str = ""
     _undo_terms: UndoTerms | None = None
     _probe_terms: ProbeTerms | None = None
     _settle_ms: int | None = None
@@ -125,6 +128,9 @@ class Tool:
             probe=self._probe_terms,
             verify=VerifyTerms(handler=self.name) if self.verify is not None else None,
             refused_by=tuple(kind if isinstance(kind, str) else qualified_name(kind) for kind in self.refused_by),
+            captures=self.capture is not None,
+            restores=self._restores,
+            writes=self._writes,
             attributes=attributes,
         )
 
@@ -132,12 +138,12 @@ class Tool:
         """Return what is allowed but leaves work to people, in words. For `amends check`."""
         return checks.problems(self)
 
-    def add_undo(self, handler: Handler, terms: UndoTerms) -> None:
+    def add_undo(self, handler: Handler, terms: UndoTerms, restores: str = PLAIN) -> None:
         self._add(handler, self.undo)
         optional = tuple(sorted(set(terms.arguments) - handler.shape.required))
         terms = replace(terms, optional_arguments=optional)
         checks.check_undo(self, handler, terms)
-        self.undo, self._undo_terms = handler, terms
+        self.undo, self._undo_terms, self._restores = handler, terms, restores
 
     def add_probe(self, handler: Handler, terms: ProbeTerms, settle_ms: int | None) -> None:
         self._add(handler, self.probe)
@@ -147,6 +153,11 @@ class Tool:
     def add_verify(self, handler: Handler) -> None:
         self._add(handler, self.verify)
         self.verify = handler
+
+    def add_capture(self, handler: Handler, writes: str) -> None:
+        self._add(handler, self.capture)
+        checks.check_capture(self, handler, writes)
+        self.capture, self._writes = handler, writes
 
     def _add(self, handler: Handler, before: Handler | None) -> None:
         checks.check_takes_handlers(self, handler)

@@ -17,7 +17,17 @@ from amends.tools.declaration import Tool
 from amends.tools.durations import Duration, duration_ms
 from amends.tools.errors import ContractError
 from amends.tools.handlers import Exceptions, Handler, Role
-from amends.tools.options import ProbeOptions, ToolOptions, UndoOptions, contract_of, probe_terms_of, undo_terms_of
+from amends.tools.options import (
+    CaptureOptions,
+    ProbeOptions,
+    ToolOptions,
+    UndoOptions,
+    contract_of,
+    probe_terms_of,
+    restores_of,
+    undo_terms_of,
+    writes_of,
+)
 from amends.tools.runner import NO_OPTIONS, CallOptions
 from amends.tools.shape import AnyCallable, location_of, shape_of, underlying
 
@@ -62,6 +72,24 @@ class DeclaredTool(Protocol[P, R_co]):
 
     def verify(self, handler: VerifyHandler, /) -> VerifyHandler:
         """Declare the handler that tells whether the undo took. It gets the undo's arguments that it names."""
+        ...
+
+    @overload
+    def capture(self, handler: F, /) -> F: ...
+    @overload
+    def capture(self, /, **options: Unpack[CaptureOptions]) -> Callable[[F], F]:
+        """Declare the read of what the call overwrites: the before-image. It gets the call's arguments that it names.
+
+        It is called before the intent is written, which carries what it returns; if it raises, the call is not made.
+        """
+        ...
+
+    @overload
+    def restore(self, handler: F, /) -> F: ...
+    @overload
+    def restore(self, /, **options: Unpack[UndoOptions]) -> Callable[[F], F]:
+        """Declare the undo that puts the before-image back, if the world still shows what the call wrote: `.undo` with
+        restores="compare" and idempotency="natural"."""
         ...
 
     def options(
@@ -122,6 +150,8 @@ def _wrapped(tool: Tool) -> AnyCallable:
         undo=functools.partial(_undo, tool),
         probe=functools.partial(_probe, tool),
         verify=functools.partial(_verify, tool),
+        capture=functools.partial(_capture, tool),
+        restore=functools.partial(_restore, tool),
         options=functools.partial(_options, tool),
     )
     return made
@@ -173,10 +203,27 @@ def _handler(tool: Tool, role: Role, function: AnyCallable, options: UndoOptions
 def _undo(tool: Tool, **options: Unpack[UndoOptions]) -> Callable[[F], F]:
     def declare(function: F) -> F:
         handler = _handler(tool, Role.UNDO, function, options)
-        tool.add_undo(handler, undo_terms_of(tool.name, handler.shape, options))
+        terms = undo_terms_of(tool.name, handler.shape, options)
+        tool.add_undo(handler, terms, restores_of(tool.name, handler.shape, options))
         return function
 
     return declare
+
+
+def _restore(tool: Tool, function: AnyCallable | None = None, /, **options: Unpack[UndoOptions]) -> Any:
+    given: UndoOptions = {"restores": "compare", "idempotency": "natural"}
+    given.update(options)
+    declare = _undo(tool, **given)
+    return declare if function is None else declare(function)
+
+
+def _capture(tool: Tool, function: AnyCallable | None = None, /, **options: Unpack[CaptureOptions]) -> Any:
+    def declare(function: F) -> F:
+        handler = _handler(tool, Role.CAPTURE, function)
+        tool.add_capture(handler, writes_of(tool.name, handler.shape, options))
+        return function
+
+    return declare if function is None else declare(function)
 
 
 def _probe(tool: Tool, function: AnyCallable | None = None, /, **options: Unpack[ProbeOptions]) -> Any:
@@ -194,12 +241,19 @@ def _verify(tool: Tool, function: F, /) -> F:
 
 
 def _options(
-    tool: Tool, *, timeout: Duration | None = None, call_id: str | None = None, repeatable: bool | None = None
+    tool: Tool,
+    *,
+    timeout: Duration | None = None,
+    call_id: str | None = None,
+    repeatable: bool | None = None,
+    after: Sequence[str] = (),
 ) -> AnyCallable:
     timeout_ms = None if timeout is None else duration_ms(timeout)
     if call_id is not None and not (isinstance(call_id, str) and call_id):
         raise ValueError(f"call_id={call_id!r} is no name: give a text that tells this call from the others")
-    return _caller(tool, CallOptions(timeout_ms, call_id, repeatable))
+    if isinstance(after, str) or not all(isinstance(name, str) and name for name in after):
+        raise ValueError(f"after={after!r} is no list of names: give the call ids, or step ids, of earlier calls")
+    return _caller(tool, CallOptions(timeout_ms, call_id, repeatable, tuple(after)))
 
 
 def options(
@@ -208,8 +262,13 @@ def options(
     timeout: Duration | None = None,
     call_id: str | None = None,
     repeatable: bool | None = None,
+    after: Sequence[str] = (),
 ) -> Callable[P, R]:
     """Return a declared tool, or a bound method that is one, with options for its calls.
+
+    Args:
+        after: call ids, or step ids, of the calls that this one is built on: it is undone before them. What the
+            arguments show by themselves (an id that an earlier call returned) need not be told.
 
     Raises:
         ContractError: it is no tool.
@@ -217,7 +276,7 @@ def options(
     tool = getattr(call, "tool", None)
     if not isinstance(tool, Tool):
         raise ContractError(f"{location_of(call)}: it is no tool of amends, so it takes no options.")
-    caller = _options(tool, timeout=timeout, call_id=call_id, repeatable=repeatable)
+    caller = _options(tool, timeout=timeout, call_id=call_id, repeatable=repeatable, after=after)
     bound_to = getattr(call, "__self__", None)
     return cast("Callable[P, R]", caller if bound_to is None else functools.partial(caller, bound_to))
 

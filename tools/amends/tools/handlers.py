@@ -1,4 +1,4 @@
-"""Handlers: the callables that undo a call, ask whether it happened, or look whether the undo took."""
+"""Handlers: the callables that undo a call, ask whether it happened, look whether it took, read what is there."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class Role(StrEnum):
     UNDO = "undo"
     PROBE = "probe"
     VERIFY = "verify"
+    CAPTURE = "capture"
 
 
 def qualified_name(kind: type) -> str:
@@ -61,7 +62,7 @@ class Handler:
         return self.shape.key_name is not None
 
     def call(self, arguments: Mapping[str, Any], *, key: str, step: Step | None = None) -> Any:
-        """Call it. A verify is given the undo's arguments, of which it takes those it names.
+        """Call it. A verify is given the undo's arguments, a capture the call's, of which it takes those it names.
 
         Args:
             arguments: decoded, as they were resolved.

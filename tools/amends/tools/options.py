@@ -7,13 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, cast
 
-from amends.schemas.contract import CallTerms, Contract, Effect, Idempotency, ProbeTerms, UndoTerms
+from amends.schemas.contract import COMPARE, PLAIN, CallTerms, Contract, Effect, Idempotency, ProbeTerms, UndoTerms
 from amends.tools.durations import Duration, duration_ms
 from amends.tools.errors import ContractError
 from amends.tools.handlers import Exceptions
 from amends.tools.shape import Shape
 
 IdempotencyName = Literal["key", "natural", "neither"]
+RestoresName = Literal["plain", "compare"]
 
 _NAME = re.compile(r"[^\s\x00-\x1f]{1,200}")
 _LANE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
@@ -48,6 +49,7 @@ class UndoOptions(TypedDict, total=False):
     backoff: Duration  # doubles with each spent attempt; default 1s
     backoff_cap: Duration  # default 60s
     commutes: bool  # its order with others' changes does not matter
+    restores: RestoresName  # compare: only if the world still shows what the call wrote, else a person is asked
     refused_by: Exceptions  # the undo had no effect; a later attempt may
     refused_for_good_by: Exceptions  # the undo had no effect and never will
 
@@ -60,6 +62,12 @@ class ProbeOptions(TypedDict, total=False):
     attempts: int
     backoff: Duration
     backoff_cap: Duration
+
+
+class CaptureOptions(TypedDict, total=False):
+    """Options of `.capture`."""
+
+    writes: str  # JMESPath over input, captured, output: what it reads after the call. Default: it is read again
 
 
 def contract_of(effect: Effect, name: str, shape: Shape, given: ToolOptions) -> Contract:
@@ -132,6 +140,26 @@ def probe_terms_of(tool_name: str, shape: Shape, given: ProbeOptions) -> tuple[P
         backoff_cap_ms=_duration(where, given, "backoff_cap", 60_000),
     )
     return terms, _duration(where, given, "settles_in", None)
+
+
+def restores_of(tool_name: str, shape: Shape, given: UndoOptions) -> str:
+    """Return how the undo treats what it finds: plain or compare."""
+    value: object = given.get("restores", PLAIN)
+    if value not in (PLAIN, COMPARE):
+        raise ContractError(
+            f'{shape.location}: the undo of {tool_name!r}: restores={value!r} is none of "plain", "compare".'
+        )
+    return str(value)
+
+
+def writes_of(tool_name: str, shape: Shape, given: CaptureOptions) -> str:
+    """Return what the capture will read once the call has happened, as JMESPath; "" where it has to be read again."""
+    where = f"{shape.location}: the capture of {tool_name!r}"
+    _known(where, given, CaptureOptions)
+    value: object = given.get("writes", "")
+    if not isinstance(value, str):
+        raise ContractError(f'{where}: writes={value!r} is no text: give a JMESPath, such as "input.address".')
+    return value
 
 
 def _arguments(where: str, given: UndoOptions) -> dict[str, str]:

@@ -64,11 +64,17 @@ class HandlerRegistry:
         return self._tools.get(tool_name)
 
     def find(self, role: Role, tool_name: str) -> Handler | None:
-        """Return the undo, probe or verify of a tool, or None. A tool's call itself is `tool(...).call_again`."""
+        """Return a tool's handler for a role, or None. A tool's call itself is `tool(...).call_again`."""
         tool = self._tools.get(tool_name)
         if tool is None or role is Role.FORWARD:
             return None
-        return {Role.UNDO: tool.undo, Role.PROBE: tool.probe, Role.VERIFY: tool.verify}[role]
+        handlers = {
+            Role.UNDO: tool.undo,
+            Role.PROBE: tool.probe,
+            Role.VERIFY: tool.verify,
+            Role.CAPTURE: tool.capture,
+        }
+        return handlers[role]
 
     def handler(self, role: Role, tool_name: str) -> Handler:
         """Return a handler that must be there.

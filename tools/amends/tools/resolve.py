@@ -16,7 +16,7 @@ import jmespath
 from jmespath.exceptions import JMESPathError
 from jmespath.parser import ParsedResult
 
-from amends.schemas.contract import Contract
+from amends.schemas.contract import COMPARE, Contract
 from amends.schemas.payload import contains_not_kept, decoded_form, encode_payload
 
 ROOTS = ("input", "output", "captured", "external_resource_ids")
@@ -104,11 +104,15 @@ def needs_outcome(contract: Contract) -> bool:
     """Tell whether the undo's arguments can only be known when the call's outcome is."""
     if contract.undo is None:
         return False
-    if contract.attributes.get(WHOLE_STEP) == "yes" and not contract.undo.arguments:
+    # One that compares puts the before-image back, which is known from the start, and looks at the world first.
+    if contract.attributes.get(WHOLE_STEP) == "yes" and not contract.undo.arguments and contract.restores != COMPARE:
         return True
-    return any(
-        not path or path[0] in OUTCOME_ROOTS for text in contract.undo.arguments.values() for path in reads_of(text)
-    )
+    return any(needs_outcome_for(text) for text in contract.undo.arguments.values())
+
+
+def needs_outcome_for(text: str) -> bool:
+    """Tell whether an expression reads what only the outcome of the call tells."""
+    return any(not path or path[0] in OUTCOME_ROOTS for path in reads_of(text))
 
 
 def resolve(
@@ -148,6 +152,26 @@ def resolve(
     if len(data) > ARGUMENTS_BYTES_MAX:
         return Unresolved(f"the arguments are {len(data)} bytes, over {ARGUMENTS_BYTES_MAX}: pass ids, not contents")
     return Resolved(arguments, data)
+
+
+def written_by_call(
+    contract: Contract, *, input: object, captured: object, output: object | Missing = MISSING
+) -> object | Missing:
+    """Return what the capture reads once the call has happened, by what it declares in `writes`, in decoded form.
+    MISSING where it declares nothing, or what was recorded does not tell it."""
+    if not contract.writes or (output is MISSING and needs_outcome_for(contract.writes)):
+        return MISSING
+    root = {
+        "input": decoded_form(input),
+        "output": None if output is MISSING else decoded_form(output),
+        "captured": decoded_form(captured),
+    }
+    try:
+        value = compile_expression(contract.writes).search(root)
+    except (JMESPathError, ArithmeticError, TypeError, ValueError, RecursionError):
+        return MISSING
+    # Null is what a path finds too that leads nowhere: it tells nothing.
+    return MISSING if value is None or contains_not_kept(value) else value
 
 
 def resolve_arguments(

@@ -16,7 +16,8 @@ class Step:
 
     `output` is what the call returned, or what a probe found; None both for a call that returned nothing and where
     nobody knows: `output_known` tells which. Parts that were not kept are `Opaque`, `Cut` or `SecretDigest`.
-    `key` is the idempotency key of the call.
+    `key` is the idempotency key of the call. `captured` is the before-image; `written` the after-image, where
+    `written_known`: what the same capture read once the call had happened.
     """
 
     workflow_id: str
@@ -29,6 +30,8 @@ class Step:
     output_known: bool = False
     captured: Any = None
     external_resource_ids: Mapping[str, str] = field(default_factory=dict[str, str])
+    written: Any = None
+    written_known: bool = False
 
 
 def step_from_facts(started: StepEvent, outcome: StepEvent | Resolution | None, *, key: str) -> Step:
@@ -39,6 +42,7 @@ def step_from_facts(started: StepEvent, outcome: StepEvent | Resolution | None, 
     """
     recorded = decode_payload(started.input_payload) if started.input_payload is not None else {}
     output = outcome.output_payload if outcome is not None else None
+    written = outcome.written if isinstance(outcome, StepEvent) else None
     return Step(
         workflow_id=started.workflow_id,
         step_id=started.step_id,
@@ -53,4 +57,6 @@ def step_from_facts(started: StepEvent, outcome: StepEvent | Resolution | None, 
             **started.external_resource_ids,
             **(outcome.external_resource_ids if outcome is not None else {}),
         },
+        written=decode_payload(written) if written is not None else None,
+        written_known=written is not None,
     )
