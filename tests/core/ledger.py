@@ -160,12 +160,19 @@ class Ledger:
     def ended(self, step: str, status: StepStatus, *, attempt: str = "p1", epoch: int = 0, **more: object) -> int:
         return self.append(StepEvent(self.workflow_id, step, attempt, epoch, status, step, **more))  # type: ignore[arg-type]
 
-    def did(self, step: str, contract: Contract, **more: object) -> None:
-        self.started(step, contract)
-        self.ended(step, StepStatus.SUCCEEDED, **more)  # type: ignore[arg-type]
+    def did(self, step: str, contract: Contract, *, epoch: int = 0, **more: object) -> None:
+        self.started(step, contract, epoch=epoch)
+        self.ended(step, StepStatus.SUCCEEDED, epoch=epoch, **more)  # type: ignore[arg-type]
 
     def said(self, status: WorkflowStatus, *, epoch: int = 0, writer: Party = Party.AGENT) -> int:
         return self.append(WorkflowEvent(self.workflow_id, epoch, status, writer=writer, by="someone"))
+
+    def savepoint(self, name: str, *, epoch: int = 0) -> int:
+        return self.append(WorkflowEvent(self.workflow_id, epoch, WorkflowStatus.SAVEPOINT, savepoint=name))
+
+    def undo_to(self, name: str, *, epoch: int = 0, writer: Party = Party.AGENT) -> int:
+        status = WorkflowStatus.ROLLBACK_REQUESTED
+        return self.append(WorkflowEvent(self.workflow_id, epoch, status, writer=writer, by="someone", savepoint=name))
 
     def undo(
         self, step: str, status: UndoStatus, *, generation: int = 0, attempt: int = 0, owner: str = "o", **more: object

@@ -12,7 +12,7 @@ from tests.simulation import owners, workers
 from amends.compensators import attempt as undo_attempt
 from amends.compensators import decide, ladder, ownership
 from amends.compensators.ownership import Lost, Owned, Released
-from amends.processors import attempts, plan, saga, undos
+from amends.processors import attempts, condemned, plan, undos
 from amends.processors import ladder as rungs
 from amends.processors.memory import MemoryBroker
 from amends.processors.partition import Partition
@@ -75,7 +75,7 @@ def an_owner_is_a_host(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_settle_wait(patch: pytest.MonkeyPatch) -> None:
-    for module in (rungs, plan, saga):
+    for module in (rungs, plan, condemned):
         patch.setattr(module, "settles_at_ms", lambda *given: 0)
 
 
@@ -152,7 +152,7 @@ def neither_is_tried_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def open_attempts_do_not_block_the_undo(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(saga, "_is_blocked", lambda step: False)
+    patch.setattr(condemned, "_is_blocked", lambda step: False)
     patch.setattr(plan, "has_open_attempt", lambda step: False)
 
 

@@ -1,12 +1,14 @@
 """Diagnosis: what ends a workflow's going forward, and why.
 
-A trigger names the epoch it wants to end and does nothing in another. A failed tool call is not a failed workflow.
+A trigger names the epoch it wants to end and does nothing in another; a person's or parent's that asks for the whole
+means every epoch, for it stands when it is repeated. A failed tool call is not a failed workflow.
+A failure or request may name a savepoint: then the turn is to there (`turning`).
 
 | signal                                   | RUNNING   | FINISHING | SUCCEEDED | TURNED and closed |
 |------------------------------------------|-----------|-----------|-----------|-------------------|
 | claim: SUCCEEDED                         | FINISHING |           |           |                   |
 | failure: FAILED, Timeout, agent's request| turn      | turn      | incident  |                   |
-| request: of a person or parent           | turn      | turn      | turn      |                   |
+| request: of a person or parent           | turn      | turn      | turn      | turn, if wider    |
 
 A heartbeat is armed only while RUNNING: who claimed success has said its last word, and the claim is judged by what
 the steps show, not by silence.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from amends.processors.state import Header, in_words
+from amends.processors.state import TURNED_PHASES, Header, in_words
 from amends.processors.timers import Silences
 from amends.schemas.commands import Phase
 from amends.schemas.facts import Party, Timeout, TimeoutKind, WorkflowEvent, WorkflowStatus
@@ -43,6 +45,7 @@ TABLE: dict[tuple[Phase, Signal], Action] = {
     (Phase.FINISHING, Signal.REQUEST): Action.TURN,
     (Phase.SUCCEEDED, Signal.FAILURE): Action.INCIDENT,
     (Phase.SUCCEEDED, Signal.REQUEST): Action.TURN,
+    **{(phase, Signal.REQUEST): Action.TURN for phase in TURNED_PHASES},
 }
 
 
@@ -54,6 +57,8 @@ def signal_of(header: Header, fact: WorkflowEvent) -> tuple[Signal, str] | None:
     """Return what `fact` says to the workflow as a whole, with the reason in words; None if nothing."""
     asked = fact.writer in (Party.PERSON, Party.PARENT)
     if fact.status is WorkflowStatus.ROLLBACK_REQUESTED and asked:
+        if fact.savepoint is not None and fact.epoch != header.epoch:
+            return None  # a repeat would undo what was done since
         who = fact.by or fact.writer.value
         return Signal.REQUEST, in_words(f"undoing was asked for by {who}" + (f": {fact.reason}" if fact.reason else ""))
     if fact.epoch != header.epoch:

@@ -77,7 +77,7 @@ class Outbox:
         for command in made.commands:
             again_ms = self._command(workflow, sent, command, now_ms)
             wake_ms = again_ms if wake_ms is None else min(wake_ms, again_ms)
-        if workflow.header.phase in CLOSED_PHASES:
+        if workflow.header.phase in CLOSED_PHASES and not made.commands:
             sent.commands.clear()
         return wake_ms
 

@@ -103,10 +103,10 @@ class Partition:
                 continue
             header = records.decode_header(slot.header)
             live = any(data is not None and records.is_live(data) for data in slot.steps)
-            if header.phase is Phase.RUNNING and header.deadline_ms is None and not live:
+            if header.phase is Phase.RUNNING and header.deadline_ms is None and not live and not header.turns:
                 slot.sent = self._outbox.as_sent(Workflow(header, self._contracts))
                 self._arm(key, slot, self._silences.heartbeat_due_ms(header.armed_at_ms, header.lease_ms))
-            elif header.phase in (Phase.RUNNING, Phase.FINISHING, Phase.TURNED):
+            elif header.phase in (Phase.RUNNING, Phase.FINISHING, Phase.TURNED) or _may_unwind(header):
                 self._hot(key, slot)
                 self._touched[key] = None
 
@@ -369,7 +369,13 @@ class Partition:
 
 
 def _is_settled(workflow: Workflow) -> bool:
-    return workflow.header.phase in (Phase.SUCCEEDED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS, Phase.NONE)
+    settled = (Phase.SUCCEEDED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS, Phase.NONE)
+    return workflow.header.phase in settled and not (_may_unwind(workflow.header) and workflow.is_unwinding)
+
+
+def _may_unwind(header: Header) -> bool:
+    """Whether a success may have a plan beside it: what an ended epoch still had under way lands late."""
+    return header.phase is Phase.SUCCEEDED and bool(header.turns)
 
 
 def _may_be_workflow_key(key: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""The plan: what is to be done next for a turned workflow, computed from state and never stored.
+"""The plan: what is to be done next about the condemned steps of a workflow, computed from state and never stored.
 
 Order is LIFO by first offset of STARTED. A step whose undo is open or waits for its backoff, or that is open or unknown
 itself, stops the walk: what was built before it waits. A step that is an incident does not: a failed undo never blocks
@@ -54,22 +54,24 @@ def plan(workflow: Workflow, as_of: int, now_ms: int) -> Plan:
     """
     made = Plan([], as_of)
     header = workflow.header
-    if header.observe or header.phase not in (Phase.TURNED, Phase.FINISHING):
+    if header.observe:
         return made
-    turned = header.phase is Phase.TURNED
-    for number in sorted(workflow.unsure & workflow.owing if turned else workflow.unsure):
-        _plan_probe(workflow, workflow.steps[number], turned, now_ms, made)
-    if turned:
+    if header.phase is Phase.FINISHING:
+        for number in sorted(workflow.expected()):
+            _plan_probe(workflow, workflow.steps[number], False, now_ms, made)
+    if workflow.owing:
+        for number in sorted(workflow.unsure & workflow.owing):
+            _plan_probe(workflow, workflow.steps[number], True, now_ms, made)
         _plan_undos(workflow, now_ms, made)
     return made
 
 
-def _plan_probe(workflow: Workflow, step: Step, turned: bool, now_ms: int, made: Plan) -> None:
+def _plan_probe(workflow: Workflow, step: Step, condemned: bool, now_ms: int, made: Plan) -> None:
     contract = workflow.contract_of(step)
-    what = owed(step, contract) if turned else standing(step)
+    what = owed(step, contract) if condemned else standing(step)
     if contract is None or contract.probe is None or what is not Standing.UNKNOWN:
         return
-    next_rung = climb(step, what, contract, condemned=turned, now_ms=now_ms)
+    next_rung = climb(step, what, contract, condemned=condemned, now_ms=now_ms)
     if next_rung.rung is not Rung.PROBE:
         return
     if next_rung.at_ms > now_ms:
@@ -172,9 +174,10 @@ def entry(step: Step, contract: Contract, now_ms: int) -> UndoEntry:
         settle_ms=terms.settle_ms,
         idempotency=idempotency,
         verify=contract.verify.handler if contract.verify is not None else None,
-        verify_first=undo.doubt and contract.verify is not None,
+        verify_first=undo.doubt and shows_whether_undone(contract),
         started_offset=step.first_offset,
         outcome_offset=step.outcome_offset,
+        compares=contract.restores == COMPARE,
     )
 
 

@@ -11,11 +11,15 @@ from dataclasses import astuple, fields
 from typing import Any
 
 from amends.processors.state import (
+    NOWHERE,
+    TURNED_PHASES,
     Attempt,
     AttemptState,
     Header,
+    Savepoint,
     Step,
     Trouble,
+    Turn,
     Undo,
     UndoState,
     has_open_attempt,
@@ -56,6 +60,11 @@ def decode_header(data: bytes) -> Header:
     values["phase"] = Phase(values["phase"])
     values["unread"] = tuple(values["unread"])
     values["troubles"] = _troubles(values["troubles"])
+    values["turns"] = tuple(Turn(*row) for row in values.get("turns", ()))
+    values["savepoints"] = tuple(Savepoint(*row) for row in values.get("savepoints", ()))
+    if not values["turns"] and values["phase"] in TURNED_PHASES:  # written before turns were kept: there was one
+        whole = Turn(values["epoch"] - 1, NOWHERE, values["turned_at_ms"], values["turned_reason"])
+        values["turns"] = (whole,)
     return Header(**values)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from amends.schemas.commands import Phase
 from amends.schemas.contract import Contract, Effect, Idempotency
@@ -148,6 +148,26 @@ class Step:
     troubles: tuple[Trouble, ...] = ()
 
 
+class Savepoint(NamedTuple):
+    """A place that a workflow may be undone to."""
+
+    name: str
+    offset: int  # where its fact stands
+    epoch: int
+    void: bool = False  # taken while a call was open, unknown or unreadable: the next older one is meant
+
+
+class Turn(NamedTuple):
+    """An end of an epoch. It condemns, for ever and whenever they land, the steps of that epoch and of all before it
+    whose STARTED stands after `offset`."""
+
+    epoch: int  # the last one it ended
+    offset: int  # of the savepoint that is undone to; NOWHERE for the whole workflow
+    at_ms: int
+    reason: str
+    final: bool = True  # nobody goes on after it: it condemns whatever epoch a STARTED carries
+
+
 @dataclass(frozen=True)
 class Header:
     """What is known of a workflow as a whole."""
@@ -173,6 +193,8 @@ class Header:
     unread: tuple[int, ...] = ()  # offsets of records of this key that nobody could read
     traceparent: str | None = None
     troubles: tuple[Trouble, ...] = ()
+    turns: tuple[Turn, ...] = ()  # in the order of epochs
+    savepoints: tuple[Savepoint, ...] = ()  # oldest first
 
 
 # --- what follows from a record --------------------------------------------------------------------------------------
@@ -236,6 +258,23 @@ def _took_the_key(step: Step, undo: Undo, contract: Contract) -> bool:
     if step.present or contract.undo is None or contract.undo.idempotency is not Idempotency.NATURAL:
         return True
     return any(a.state is AttemptState.SUCCEEDED and is_covered(a, undo) for a in step.attempts)
+
+
+def is_condemned(step: Step, turns: tuple[Turn, ...]) -> bool:
+    """Whether a turn says that this step is to be undone. Once true it stays true: neither turns nor attempts go away.
+
+    An attempt of which only the end was read stands where that end does.
+    """
+    for turn in turns:
+        if turn.offset == NOWHERE and turn.final:
+            return True
+        if not step.attempts and step.first_offset > turn.offset and (turn.final or step.epoch <= turn.epoch):
+            return True
+        for attempt in step.attempts:
+            at = attempt.started_offset if attempt.started_offset != NOWHERE else attempt.ended_offset
+            if at > turn.offset and (turn.final or attempt.epoch <= turn.epoch):
+                return True
+    return False
 
 
 def has_open_attempt(step: Step) -> bool:

@@ -70,13 +70,14 @@ def _headline(header: Header) -> str:
 
 def fate(workflow: Workflow, step: Step) -> str:
     """Return in a few words what became of a step."""
-    what = owed(step, workflow.contract_of(step)) if workflow.is_turned else standing(step)
+    condemned = workflow.is_condemned(step)
+    what = owed(step, workflow.contract_of(step)) if condemned else standing(step)
     undo = step.undo
     if what is Standing.ABSENT and (undo is None or undo.state not in CLOSED_UNDO):
         return "did not happen"
     if undo is None:
         return {
-            Standing.PRESENT: "happened, waits to be undone" if workflow.is_turned else "happened",
+            Standing.PRESENT: "happened, waits to be undone" if condemned else "happened",
             Standing.OPEN: "still open",
             Standing.UNKNOWN: "may have happened: being found out",
             Standing.ABSENT: "did not happen",

@@ -52,10 +52,12 @@ def armed(workflow: Workflow, silences: Silences, now_ms: int) -> Iterator[Armed
         yield from _of_attempts(workflow.steps[number])
     for number in workflow.undoing:
         yield _of_undo(workflow.steps[number], header.epoch)
-    if header.phase is not Phase.FINISHING and (header.observe or header.phase is not Phase.TURNED):
-        return
-    for number in workflow.owing if header.phase is Phase.TURNED else workflow.unsure:
-        yield from _of_ladder(workflow, workflow.steps[number], now_ms)
+    if not header.observe:
+        for number in workflow.owing:
+            yield from _of_ladder(workflow, workflow.steps[number], now_ms, condemned=True)
+    if header.phase is Phase.FINISHING:
+        for number in workflow.unsure if header.observe else workflow.expected():
+            yield from _of_ladder(workflow, workflow.steps[number], now_ms, condemned=False)
 
 
 def timeout_of(workflow: Workflow, timer: Armed) -> Timeout:
@@ -91,25 +93,24 @@ def _of_undo(step: Step, epoch: int) -> Armed:
     return Armed(undo.opened_at_ms + undo.lease_ms, undo.lease_ms, name, epoch)
 
 
-def _of_ladder(workflow: Workflow, step: Step, now_ms: int) -> Iterator[Armed]:
+def _of_ladder(workflow: Workflow, step: Step, now_ms: int, *, condemned: bool) -> Iterator[Armed]:
     """A step on its last rung leaves the ladder by a fact: the fold decides, on the ledger's order and time."""
-    turned = workflow.is_turned
-    if turned and step.undo is not None and step.undo.state is UndoState.DUE:
+    if condemned and step.undo is not None and step.undo.state is UndoState.DUE:
         undo, epoch = step.undo, workflow.header.epoch
         forgotten_ms = forgotten_at_ms(undo, workflow.contract_of(step))
         if forgotten_ms is not None:
             waiting = (TimeoutKind.UNDO, NOWHERE, step.step_id, None, undo.generation, undo.attempt)
             yield Armed(forgotten_ms, LADDER_LEASE_MS, waiting, epoch)
         return
-    if has_open_attempt(step) or (turned and step.undo is not None and step.undo.state not in CLOSED_UNDO):
+    if has_open_attempt(step) or (condemned and step.undo is not None and step.undo.state not in CLOSED_UNDO):
         return
-    if not turned and any(t.kind == "unknown" and t.closed_at_ms is None for t in step.troubles):
+    if not condemned and any(t.kind == "unknown" and t.closed_at_ms is None for t in step.troubles):
         return
     contract = None if workflow.header.observe else workflow.contract_of(step)  # who only looks on asks nobody
-    what = owed(step, contract) if turned else standing(step)
+    what = owed(step, contract) if condemned else standing(step)
     if what in (Standing.ABSENT, Standing.OPEN):
         return
-    next_rung = climb(step, what, contract, condemned=turned, now_ms=now_ms)
+    next_rung = climb(step, what, contract, condemned=condemned, now_ms=now_ms)
     if next_rung.rung in (Rung.UNDO, Rung.INCIDENT):
         name = (TimeoutKind.LADDER, last_end_offset(step), step.step_id, None, None, None)
         yield Armed(next_rung.at_ms, LADDER_LEASE_MS, name, workflow.header.epoch)

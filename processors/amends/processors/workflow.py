@@ -18,6 +18,7 @@ from amends.processors.state import (
     Trouble,
     UndoState,
     has_open_attempt,
+    is_condemned,
     open_trouble,
     owed,
     replace,
@@ -44,7 +45,8 @@ class Workflow:
     by_id: dict[str, int] = field(default_factory=dict[str, int])
     live: set[int] = field(default_factory=set[int])  # steps with an open attempt
     unsure: set[int] = field(default_factory=set[int])  # steps that are OPEN or UNKNOWN
-    owing: set[int] = field(default_factory=set[int])  # steps of which something is owed; kept once turned
+    condemned: set[int] = field(default_factory=set[int])  # steps that a turn says are to be undone
+    owing: set[int] = field(default_factory=set[int])  # condemned steps of which something is still owed
     undoing: set[int] = field(default_factory=set[int])  # steps whose undo is OPEN
     troubled: set[int] = field(default_factory=set[int])  # steps that are or were an incident
     order: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # (first offset, number), ascending
@@ -52,7 +54,21 @@ class Workflow:
 
     @property
     def is_turned(self) -> bool:
+        """Whether nobody goes on in it. A workflow that was undone to a savepoint goes on, its plan beside it."""
         return self.header.phase in TURNED_PHASES
+
+    @property
+    def is_unwinding(self) -> bool:
+        """Whether something condemned is still owed, in whatever phase."""
+        return bool(self.owing) or not self.undoing.isdisjoint(self.condemned)
+
+    def is_condemned(self, step: Step) -> bool:
+        """Whether this step is to be undone."""
+        return is_condemned(step, self.header.turns)
+
+    def expected(self) -> set[int]:
+        """Return the steps that are open or unknown and that nobody wants undone."""
+        return self.unsure - self.condemned
 
     def contract_of(self, step: Step) -> Contract | None:
         return self.contracts.get(step.contract) if step.contract else None
@@ -90,8 +106,10 @@ class Workflow:
         _mark(self.unsure, number, standing(step) in _UNSURE)
         _mark(self.undoing, number, undo is not None and undo.state is UndoState.OPEN)
         _mark(self.troubled, number, bool(step.troubles))
-        if self.is_turned:
-            _mark(self.owing, number, owed(step, self.contract_of(step)) is not Standing.ABSENT)
+        if self.header.turns:
+            condemned = is_condemned(step, self.header.turns)
+            _mark(self.condemned, number, condemned)
+            _mark(self.owing, number, condemned and owed(step, self.contract_of(step)) is not Standing.ABSENT)
 
     def reindex(self) -> None:
         """Rebuild every index, after a restore or a turn."""

@@ -1,0 +1,154 @@
+"""What becomes of one condemned step: brought on as far as each fact allows, in any phase of its workflow.
+
+A present one gets an undo that is due, or an incident where no machine may undo it; an unknown one climbs the ladder.
+A step that nobody condemned is left alone, save that a claim of success asks what became of it.
+"""
+
+from __future__ import annotations
+
+from amends.processors import attempts, undos
+from amends.processors.ladder import Rung, climb
+from amends.processors.state import (
+    CLOSED_UNDO,
+    NOWHERE,
+    Standing,
+    Step,
+    UndoState,
+    has_open_attempt,
+    owed,
+    replace,
+    settles_at_ms,
+    standing,
+)
+from amends.processors.workflow import Workflow
+from amends.schemas.commands import Phase
+from amends.schemas.contract import DECLARED, Effect
+
+REVIVABLE = frozenset({"unknown", "arguments_missing", "unclassified", "no_undo"})
+"""Given up on for want of something that may still come: certainty, an output, or the STARTED with the contract."""
+
+
+def put(workflow: Workflow, step: Step, offset: int, at_ms: int) -> None:
+    """Replace a step, and bring it on if it is condemned."""
+    workflow.put(step)
+    bring_on(workflow, step.number, offset, at_ms)
+
+
+def bring_on(workflow: Workflow, number: int, offset: int, at_ms: int) -> None:
+    """Take one condemned step as far as what is known of it allows."""
+    if number not in workflow.condemned or workflow.header.observe:
+        return
+    step = workflow.steps[number]
+    what = owed(step, workflow.contract_of(step))
+    if what is Standing.ABSENT:
+        workflow.put(_given_up_in_vain(step, at_ms))
+        return
+    if _is_given_up_unseen(step):
+        reason = f"{step.tool_name} came to light after its undo had been given up on and it was said to be absent"
+        step = undos.with_undo_dead(step, "undo_failed", reason, offset, at_ms)
+        workflow.put(step)
+    if what is Standing.PRESENT and not _is_blocked(step):
+        workflow.put(_with_undo(workflow, step, offset, at_ms))
+
+
+def _is_blocked(step: Step) -> bool:
+    """No undo while an attempt of the step is open: its end decides whether there is something (new) to undo."""
+    return has_open_attempt(step)
+
+
+def _is_given_up_unseen(step: Step) -> bool:
+    """Whether something is owed again that was given up on, and the incident was closed because nothing was there."""
+    dead = step.undo is not None and step.undo.state is UndoState.DEAD
+    return dead and all(t.closed_at_ms is not None or t.kind == "contradiction" for t in step.troubles)
+
+
+def _given_up_in_vain(step: Step, at_ms: int) -> Step:
+    """What was given up on turned out not to be there: the incident is over."""
+    undo = step.undo
+    if undo is None or undo.state is not UndoState.DEAD:
+        return step
+    for trouble in step.troubles:
+        step = attempts.without_trouble(step, trouble.kind, at_ms, "proven absent")
+    if undo.started:
+        return step
+    if undo.generation == 0:
+        return replace(step, undo=None)
+    return replace(step, undo=replace(undo, state=UndoState.NOTHING, evidence="proven absent"))
+
+
+def _with_undo(workflow: Workflow, step: Step, offset: int, at_ms: int) -> Step:
+    """Make the undo of a present step due, or an incident where no machine may do it."""
+    undo = step.undo
+    if undo is not None and undo.state not in CLOSED_UNDO and undo.state is not UndoState.DEAD:
+        return step
+    if undo is not None and undo.state is UndoState.DEAD:
+        return _revived(workflow, step, offset, at_ms)
+    due = undos.with_undo_due(step, at_ms)
+    obstacle = _obstacle(workflow, step, at_ms)
+    if obstacle is None:
+        return due
+    kind, reason = obstacle
+    if kind == "resend":
+        return step
+    return undos.with_undo_dead(due, kind, reason, offset, at_ms)
+
+
+def _revived(workflow: Workflow, step: Step, offset: int, at_ms: int) -> Step:
+    """A step given up on while unknown, or for want of arguments, is present now, with arguments: its undo is due."""
+    undo = step.undo
+    assert undo is not None
+    if undo.started or all(t.kind not in REVIVABLE or t.closed_at_ms for t in step.troubles):
+        return step
+    if _obstacle(workflow, step, at_ms) is not None:
+        return step
+    for trouble in step.troubles:
+        step = attempts.without_trouble(step, trouble.kind, at_ms, "it came to light")
+    return replace(step, undo=replace(undo, state=UndoState.DUE, not_before_ms=at_ms, version=undo.version + 1))
+
+
+def _obstacle(workflow: Workflow, step: Step, at_ms: int) -> tuple[str, str] | None:
+    """Why no machine may or can undo this step: (kind of incident, reason). None if it can be undone.
+
+    The kind "resend" is no incident: sending the call again under its key may still bring the missing output.
+    """
+    contract = workflow.contract_of(step)
+    if step.effect is Effect.IRREVERSIBLE:
+        return "irreversible", f"{step.tool_name} is irreversible (class I): only a person can decide"
+    if contract is not None and contract.undo is None and DECLARED in contract.attributes:
+        declared = contract.attributes[DECLARED]
+        return "unclassified", f"{step.tool_name} is declared {declared} and has no undo declared"
+    if contract is None or step.effect is Effect.UNCLASSIFIED:
+        return "unclassified", f"{step.tool_name} has no declared class: nobody said how it is undone"
+    if contract.undo is None:
+        return "no_undo", f"{step.tool_name} has no undo declared"
+    if step.undo_arguments is None:
+        rung = climb(step, Standing.PRESENT, contract, condemned=True, now_ms=at_ms).rung
+        if rung is Rung.RESEND:
+            return "resend", ""
+        why = "needs an output that was never seen: its arguments can't be resolved"
+        if step.outcome_offset != NOWHERE:
+            why = "can't be run: its arguments could not be resolved from the output (missing there, null or too large)"
+        return "arguments_missing", f"the undo of {step.tool_name} {why}"
+    return None
+
+
+def leave_ladder(workflow: Workflow, step: Step, offset: int, at_ms: int) -> None:
+    """The step has settled and stands on the last rungs: undo as it is, or an incident."""
+    contract = None if workflow.header.observe else workflow.contract_of(step)  # who only looks on asks nobody
+    condemned = step.number in workflow.condemned and not workflow.header.observe
+    what = owed(step, contract) if condemned else standing(step)
+    if what is Standing.PRESENT:  # a re-send that could have brought the missing output is no longer possible
+        bring_on(workflow, step.number, offset, at_ms)
+    if what is not Standing.UNKNOWN or has_open_attempt(step) or at_ms < settles_at_ms(step, contract):
+        return
+    if step.undo is not None and step.undo.state not in CLOSED_UNDO:
+        return
+    rung = climb(step, what, contract, condemned=condemned, now_ms=at_ms).rung
+    reason = f"nobody can say whether {step.tool_name} happened: no answer from probe or re-send is left to wait for"
+    if rung is Rung.UNDO:
+        put(workflow, undos.with_undo_due(step, at_ms), offset, at_ms)
+    elif rung is Rung.INCIDENT and condemned:
+        due = undos.with_undo_due(step, at_ms)
+        put(workflow, undos.with_undo_dead(due, "unknown", reason, offset, at_ms), offset, at_ms)
+    elif rung is Rung.INCIDENT and workflow.header.phase is Phase.FINISHING:
+        put(workflow, attempts.with_trouble(step, "unknown", reason, offset, at_ms), offset, at_ms)
