@@ -34,6 +34,7 @@ from amends.compensators.effects import (
 )
 from amends.compensators.ownership import resend_is_void
 from amends.schemas.commands import ProbeCommand, ResendCommand
+from amends.schemas.data_flow import RULES, ids_recorded
 from amends.schemas.facts import Failure, Party, Resolution, StepEvent, StepStatus
 
 
@@ -55,6 +56,8 @@ def decide_probe(command: ProbeCommand, by: str) -> Steps[Report]:
         external_resource_ids=answer.external_resource_ids,
         error=answer.error,
         traceparent=command.traceparent,
+        data_flow=RULES if answer.output_payload is not None else 0,
+        makes=_made(answer),
     )
     yield from write_surely((resolution,))
     return Report(((command.tool_name, f"probe {answer.decision.value}"),))
@@ -119,6 +122,8 @@ def _as_event(started: StepEvent, answer: CallAnswer) -> StepEvent:
                 output_payload=answer.output_payload,
                 undo_arguments=answer.undo_arguments,
                 external_resource_ids=answer.external_resource_ids,
+                data_flow=RULES if answer.output_payload is not None else 0,
+                makes=_made(answer),
             )
         case Refused():
             return replace(started, status=StepStatus.FAILED, error=answer.error)
@@ -128,3 +133,10 @@ def _as_event(started: StepEvent, answer: CallAnswer) -> StepEvent:
             return replace(started, status=StepStatus.NOT_EXECUTED, error=answer.error)
         case NotBegun() | Deferred():
             return _not_executed(started, answer.reason)
+
+
+def _made(answer: ProbeAnswer | Succeeded) -> tuple[str, ...]:
+    """What the call gave, as digests: it may be what a later step was built on."""
+    if answer.output_payload is None:
+        return ()
+    return ids_recorded(answer.output_payload, answer.external_resource_ids)

@@ -96,7 +96,7 @@ class CallBook:
             self._newest[identity] = named
         step.here = True
         step.attempts[attempt] = StepStatus.STARTED
-        return Admitted(step.step_id, identity, attempt)
+        return Admitted(step.step_id, identity, attempt, self._told(call.after))
 
     def note(self, fact: StepEvent) -> None:
         """Take an outcome of one of our own attempts into account."""
@@ -106,6 +106,10 @@ class CallBook:
             # Its count has passed: this instance never meets it again, and a long run must not hold what it returned.
             del self._steps[fact.step_id]
             self._newest.pop(step.call_id, None)
+
+    def _told(self, after: tuple[str, ...]) -> tuple[str, ...]:
+        """The steps of these calls; what no call here is named by is taken for the id of a step."""
+        return tuple(self._newest.get(name, name) for name in after)
 
     def _counted(self, canonical: str) -> str:
         number = self._counts[canonical]

@@ -86,6 +86,7 @@ class Admitted:
     step_id: str
     call_id: str
     attempt: str
+    after: tuple[str, ...] = ()  # ids of the steps it was built on, as told
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,7 @@ class Admit:
     call_id: str | None
     repeatable: bool
     standing: Standing
+    after: tuple[str, ...] = ()  # call ids or step ids of what it was built on
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,10 +50,12 @@ from amends.producers.effects import (
 )
 from amends.producers.outcome import Call, Limits, ended, not_executed, shrunk, undo_arguments_known_before
 from amends.schemas.commands import Phase
+from amends.schemas.data_flow import RULES, call_digest, canonical_call, ids_in
 from amends.schemas.facts import StepEvent, StepStatus
 from amends.schemas.keys import forward_key
-from amends.schemas.payload import canonical_digest, decode_payload, encode_payload
+from amends.schemas.payload import decode_payload, encode_payload
 from amends.tools.errors import AmendsError
+from amends.tools.touches import touches_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +86,11 @@ def call_flow(call: Call, terms: ScopeTerms) -> CallFlow:
     if not (yield AwaitOwed()):
         raise refusals.still_owed(terms.workflow_id, terms.owed_within_ms)
     asked: Instant = yield ReadClock()
-    admission: Admission = yield _admit(call, standing)
+    canonical = canonical_call(call.contract.tool_name, call.arguments)
+    admission: Admission = yield _admit(call, canonical, standing)
     if not isinstance(admission, Admitted):
         return _answered(admission, subject, terms, standing)
-    started = _started(call, terms, standing, admission, payload, asked.wall_ms)
+    started = _started(call, canonical, terms, standing, admission, payload, asked.wall_ms)
     yield from _cleared(started, asked, terms, subject)
     result: Result = yield Invoke(
         forward_key(started.step_id), started.step_id, started.attempt, started.lease_ms or terms.lease_ms
@@ -100,10 +103,11 @@ def observed_flow(call: Call, terms: ScopeTerms, standing: Standing) -> CallFlow
     """Make one call and record it. Refuses nothing and waits for nothing but the body."""
     payload = encode_payload(_named(call))
     asked: Instant = yield ReadClock()
-    admission: Admission = yield _admit(call, standing, repeatable=True)
+    canonical = canonical_call(call.contract.tool_name, call.arguments)
+    admission: Admission = yield _admit(call, canonical, standing, repeatable=True)
     assert isinstance(admission, Admitted)  # repeatable: every call is a step of its own
     kept = payload if len(payload) <= terms.limits.input_bytes_max else None
-    started = _started(call, terms, standing, admission, kept, asked.wall_ms)
+    started = _started(call, canonical, terms, standing, admission, kept, asked.wall_ms)
     yield QueueFact(started)
     result: Result = yield Invoke(
         forward_key(started.step_id), started.step_id, started.attempt, started.lease_ms or terms.lease_ms
@@ -136,11 +140,10 @@ def _runs(terms: ScopeTerms) -> Generator[Effect, Any, Standing]:
     return standing
 
 
-def _admit(call: Call, standing: Standing, *, repeatable: bool = False) -> Admit:
-    canonical = "" if call.call_id is not None else f"{call.contract.tool_name}\n{canonical_digest(_named(call))}"
+def _admit(call: Call, canonical: str, standing: Standing, *, repeatable: bool = False) -> Admit:
     declared = call.contract.repeatable if call.repeatable is None else call.repeatable
     again = repeatable or declared
-    return Admit(call.contract, canonical, call.call_id, again, standing)
+    return Admit(call.contract, canonical, call.call_id, again, standing, call.after)
 
 
 def _answered(admission: Recorded | Pending | Closed, subject: str, terms: ScopeTerms, standing: Standing) -> Result:
@@ -154,7 +157,13 @@ def _answered(admission: Recorded | Pending | Closed, subject: str, terms: Scope
 
 
 def _started(
-    call: Call, terms: ScopeTerms, standing: Standing, admission: Admitted, payload: bytes | None, wall_ms: int
+    call: Call,
+    canonical: str,
+    terms: ScopeTerms,
+    standing: Standing,
+    admission: Admitted,
+    payload: bytes | None,
+    wall_ms: int,
 ) -> StepEvent:
     contract = call.contract
     return StepEvent(
@@ -172,9 +181,14 @@ def _started(
         input_payload=payload,
         contract=call.contract_bytes,
         undo_arguments=undo_arguments_known_before(call),
+        after=admission.after,
         lease_ms=contract.call.lease_ms if call.lease_ms is None else call.lease_ms,
         timestamp_ms=wall_ms,
         traceparent=terms.traceparent,
+        call_digest=call_digest(canonical),
+        data_flow=RULES,
+        uses=ids_in(call.arguments),
+        touches=touches_of(contract, call.arguments),
     )
 
 

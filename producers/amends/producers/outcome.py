@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from amends.producers.effects import Raised, Result, Returned
 from amends.schemas.contract import Contract
+from amends.schemas.data_flow import RULES, ids_made
 from amends.schemas.facts import Failure, StepEvent, StepStatus
 from amends.schemas.keys import digest
 from amends.schemas.payload import Bounded, encode_bounded
@@ -66,6 +67,7 @@ class Call:
         call_id: the framework's or the caller's; None: named by what it asks and how often.
         repeatable: None: as the tool declares.
         lease_ms: in place of the contract's.
+        after: call ids or step ids of what this call is built on, beyond what its arguments show.
         secrets: texts that must not show up in a recorded error; may grow while the call is under way.
     """
 
@@ -75,6 +77,7 @@ class Call:
     call_id: str | None = None
     repeatable: bool | None = None
     lease_ms: int | None = None
+    after: tuple[str, ...] = ()
     secrets: Collection[str] = field(default=(), repr=False)
     resolver: Resolver | None = None
 
@@ -127,6 +130,7 @@ def _after(
     undo_arguments: bytes | None = None,
     external_resource_ids: Mapping[str, str] | None = None,
     attributes: Mapping[str, str] | None = None,
+    makes: tuple[str, ...] | None = None,
 ) -> StepEvent:
     """Return a later fact of the attempt: what names it, and what is new. (`replace` costs four times as much.)"""
     return StepEvent(
@@ -150,6 +154,8 @@ def _after(
         timestamp_ms=wall_ms,
         traceparent=started.traceparent,
         attributes=attributes or {},
+        data_flow=0 if makes is None else RULES,
+        makes=makes or (),
     )
 
 
@@ -220,6 +226,7 @@ def _succeeded(started: StepEvent, call: Call, result: Returned, limits: Limits,
         undo_arguments=undo,
         external_resource_ids=ids,
         attributes=attributes,
+        makes=ids_made(value, ids),
     )
 
 

@@ -241,6 +241,7 @@ def call_of(bound: BoundCall, scope: Scope) -> Call:
         arguments=bound.arguments,
         call_id=options.call_id,
         repeatable=options.repeatable,
+        after=options.after,
         secrets=scope.secrets,
         resolver=tool.resolve,
     )

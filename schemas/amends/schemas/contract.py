@@ -66,6 +66,8 @@ class UndoTerms:
     commutes: bool = False
     specification: bytes | None = None
     optional_arguments: tuple[str, ...] = ()  # may resolve to nothing: the handler has a default
+    agent_tool: str = ""  # the tool with which an agent undoes the same by itself
+    covers: tuple[str, ...] = ()  # tools whose steps are undone by this undo, where they name what this step made
 
 
 @dataclass(frozen=True, slots=True)

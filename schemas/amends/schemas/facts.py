@@ -80,6 +80,7 @@ class TimeoutKind(StrEnum):
     STEP = "step"  # the lease of an open attempt of a step
     UNDO = "undo"  # the lease of an open attempt of an undo
     LADDER = "ladder"  # a step is unknown, has settled, and no rung is left to climb
+    WINDOW = "window"  # the time in which a step can be undone is nearly over, or over
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,10 @@ class Failure:
 
     type: str
     message: str
+
+
+CHANGED_SINCE = "amends.ChangedSince"
+"""`Failure.type` of an undo that was not begun: the world shows what its call did not write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,11 @@ class StepEvent:
     traceparent: str | None = None
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
     written: bytes | None = None  # SUCCEEDED: the after-image, what the capture read once the call had happened
+    call_digest: str = ""  # STARTED: of the tool's name and its canonical arguments; equal calls have equal ones
+    data_flow: int = 0  # rules by which `uses`, `touches`, `makes` were found (`data_flow.RULES`); 0: nobody looked
+    uses: tuple[str, ...] = ()  # STARTED: digests of what in the input could be an id
+    touches: tuple[str, ...] = ()  # STARTED: digests of the keys that the contract's `resources` find in the input
+    makes: tuple[str, ...] = ()  # SUCCEEDED: digests of the declared ids and of what in the output could be one
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +208,8 @@ class Resolution:
     timestamp_ms: int = 0
     traceparent: str | None = None
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
+    data_flow: int = 0  # present: the rules by which `makes` was found; 0: nobody looked
+    makes: tuple[str, ...] = ()  # present: digests of what in the output could be an id
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from amends.schemas.contract import Effect
@@ -93,7 +93,12 @@ class DeclaredTool(Protocol[P, R_co]):
         ...
 
     def options(
-        self, *, timeout: Duration | None = None, call_id: str | None = None, repeatable: bool | None = None
+        self,
+        *,
+        timeout: Duration | None = None,
+        call_id: str | None = None,
+        repeatable: bool | None = None,
+        after: Sequence[str] = (),
     ) -> Callable[P, R_co]:
         """Return the tool with options for its calls. For a method, `options(obj.method, ...)` does the same."""
         ...

@@ -32,6 +32,7 @@ class CallOptions:
     timeout_ms: int | None = None
     call_id: str | None = None
     repeatable: bool | None = None  # None: as the tool declares
+    after: tuple[str, ...] = ()  # call ids or step ids of what this call is built on
 
 
 NO_OPTIONS = CallOptions()
