@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.killing.theatre import Run, Theatre
@@ -15,12 +16,17 @@ def write_evidence(played: Theatre, run: Run, folder: Path) -> None:
     (folder / f"{run.order}.timeline").write_text("\n".join(run.lines) + "\n")
     world = [str(thing) for thing in played.outside.world() if thing.order == run.order]
     (folder / f"{run.order}.world").write_text("\n".join(world) + "\n")
+    write_story(run.order, folder, played.parts.environment)
+
+
+def write_story(workflow: str, folder: Path, environment: Mapping[str, str]) -> None:
+    """Put what the commands of `amends` say of a workflow into `folder`: what became of it, and its facts."""
     asked = {
-        "show": ["workflows", "show", run.order],
-        "facts": ["ledger", "dump", "--workflow", run.order],
+        "show": ["workflows", "show", workflow],
+        "facts": ["ledger", "dump", "--workflow", workflow],
     }
     for name, command in asked.items():
         done = subprocess.run(
-            [*AMENDS, *command], env=played.parts.environment, capture_output=True, text=True, timeout=60, check=False
+            [*AMENDS, *command], env=environment, capture_output=True, text=True, timeout=60, check=False
         )
-        (folder / f"{run.order}.{name}").write_text(done.stdout + done.stderr)
+        (folder / f"{workflow}.{name}").write_text(done.stdout + done.stderr)

@@ -30,6 +30,8 @@ class Stage:
     told: Callable[[str], None]
     module: str = "amends.local.story.tools"
     lanes: tuple[str, ...] = LANES
+    processors_wanted: int = PROCESSORS
+    compensators_wanted: int = COMPENSATORS
     processors: list[Part] = field(default_factory=list)
     compensators: list[Part] = field(default_factory=list)
     frozen: set[str] = field(default_factory=set)
@@ -42,12 +44,20 @@ class Stage:
 
     def start(self) -> None:
         """Start all and wait until they answer. Raises ServerUnavailable."""
-        ports = [self._start_processor() for _ in range(PROCESSORS)]
-        ports += [self._start_compensator() for _ in range(COMPENSATORS)]
+        ports = [self._start_processor() for _ in range(self.processors_wanted)]
+        ports += [self._start_compensator() for _ in range(self.compensators_wanted)]
         for part, port in zip((*self.processors, *self.compensators), ports, strict=True):
             ready = functools.partial(answers, port)
             if not wait_for(ready, alive=functools.partial(_runs, part), deadline_ms=READY_DEADLINE_MS):
                 raise ServerUnavailable(f"{part.name} did not start:\n{part.last_words()}")
+
+    def groups(self) -> tuple[list[Part], ...]:
+        """Return who runs, by what they are."""
+        return (self.processors, self.compensators)
+
+    def everybody(self) -> list[Part]:
+        """Return who runs."""
+        return [part for among in self.groups() for part in among]
 
     def kill(self, part: Part) -> None:
         """SIGKILL a part and start another in its place."""
@@ -93,7 +103,7 @@ class Stage:
     def look(self) -> None:
         """Replace what ended by itself, and note it."""
         with self._lock:
-            for part in self.parts.dead([*self.processors, *self.compensators]):
+            for part in self.parts.dead(self.everybody()):
                 code = part.child.exit_code
                 thawed = "after it was frozen" if part.name in self._were_frozen else "NEVER FROZEN"
                 self.told(f"{part.name} ended by itself with {code} ({thawed})")
@@ -113,7 +123,7 @@ class Stage:
         for timer in self._timers:
             timer.cancel()
         with self._lock:
-            for part in (*self.processors, *self.compensators):
+            for part in self.everybody():
                 if part.name in self.frozen:
                     self._wake(part)
         self.parts.stop()
@@ -134,7 +144,7 @@ class Stage:
 
     def _leaves(self, part: Part) -> bool:
         """Take a part off the list; return whether it was on one."""
-        for among in (self.processors, self.compensators):
+        for among in self.groups():
             if part in among:
                 among.remove(part)
                 self.frozen.discard(part.name)

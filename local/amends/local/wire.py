@@ -11,7 +11,12 @@ METADATA, METADATA_VERSION = 3, 1
 
 
 def kafka_answers(host: str, port: int, timeout_ms: int = 1_000) -> bool:
-    """Tell whether a Kafka broker answers and counts itself among the live brokers (Metadata request, version 1)."""
+    """Tell whether a Kafka broker answers and counts itself among the live brokers."""
+    return kafka_brokers(host, port, timeout_ms) > 0
+
+
+def kafka_brokers(host: str, port: int, timeout_ms: int = 1_000) -> int:
+    """Return how many brokers are alive, by the word of this one (Metadata request, version 1); 0 if it is silent."""
     client = b"amends-local"
     no_topics = struct.pack(">i", 0)
     body = struct.pack(">hhih", METADATA, METADATA_VERSION, 1, len(client)) + client + no_topics
@@ -20,8 +25,8 @@ def kafka_answers(host: str, port: int, timeout_ms: int = 1_000) -> bool:
             connection.sendall(struct.pack(">i", len(body)) + body)
             size, _correlation, brokers = struct.unpack(">iii", _exactly(connection, 12))
     except OSError:
-        return False
-    return bool(size > 8 and brokers > 0)
+        return 0
+    return int(brokers) if size > 8 else 0
 
 
 def redis_answers(host: str, port: int, timeout_ms: int = 1_000) -> bool:

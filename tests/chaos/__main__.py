@@ -1,0 +1,81 @@
+"""Chaos on real parts: `python -m tests.chaos --minutes 5 --seed 4711 --brokers 3`, or `make chaos`.
+
+Thirty agents, two processors, three compensators, Redis, and Apache Kafka as three brokers or one. The seed says what
+befalls them when, and what the agents want and the remotes do; how the machine interleaves it is not decided by a seed.
+At the end all faults stop, and the remotes' own record and the ledger say whether a promise was broken. Exits with 1 if
+one was, with the evidence in a folder; leaves nothing running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from tests.chaos.chaos import Verdict, chaos
+from tests.chaos.evidence import told
+
+from amends.local.children import keep_folder, make_folder, remove_folder
+from amends.local.errors import ServerUnavailable
+
+STORIES_SHOWN = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1, 1_000_000)
+    again = f"python -m tests.chaos --minutes {options.minutes:g} --seed {seed} --brokers {options.brokers}"
+    print(f"seed {seed}; again: {again}", flush=True)
+    signal.signal(signal.SIGTERM, _interrupted)
+    folder = make_folder("chaos")
+    begun_s = time.monotonic()
+    with chaos(seed, options.brokers, folder, lambda line: print(line, flush=True)) as played:
+        verdict = played.play(options.minutes * 60)
+    print(f"\n{verdict}\nin {time.monotonic() - begun_s:.0f} s, seed {seed}")
+    if not verdict.wrong and not options.keep:
+        remove_folder(folder)
+        print("no promise was broken")
+        return 0
+    keep_folder(folder)
+    if not verdict.wrong:
+        print(f"no promise was broken; logs: {folder}")
+        return 0
+    _print_wrong(verdict, folder, again)
+    return 1
+
+
+def _print_wrong(verdict: Verdict, folder: Path, again: str) -> None:
+    names = list(dict.fromkeys(line.partition(": ")[0] for line in verdict.wrong))
+    print("\n".join(told(names[:STORIES_SHOWN], folder)))
+    print(f"{len(verdict.wrong)} VIOLATIONS:")
+    print("\n".join(f"  {line}" for line in verdict.wrong))
+    print(f"again: {again}\nevidence: {folder}")
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos")
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--seed", type=int, default=None, help="by default a new one, which is printed")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=3)
+    parser.add_argument("--keep", action="store_true", help="keep the logs of a run that found nothing, too")
+    return parser
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except ServerUnavailable as missing:
+        print(missing, file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted: everything was stopped, nothing was judged", file=sys.stderr)
+        sys.exit(130)

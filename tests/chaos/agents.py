@@ -1,0 +1,112 @@
+"""A process of agents, each an asyncio task that runs one workflow after another until SIGTERM:
+`python -m tests.chaos.agents SEED NAME AGENTS`. Says on its standard output what begins and how each ends.
+
+What an agent does is a function of the seed and of its workflow's id: which remotes it asks, in which order, and
+whether it then succeeds, is refused, breaks, is cancelled (neither success nor failure: the lease finds out), or
+swallows the errors of its calls and claims success all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tests.chaos.tools import TOOLS, Refused, Unavailable, last
+
+from amends.producers import workflow
+from amends.tools.errors import AmendsError
+
+LEASE = "4s"
+
+
+class Ending(StrEnum):
+    """What becomes of an agent that nothing befalls."""
+
+    WELL = "succeeds"
+    REFUSED = "is refused at its last call"
+    BREAKS = "breaks"
+    CANCELLED = "is cancelled"
+    CLAIMS = "claims success whatever happened"
+
+
+ENDINGS = {Ending.WELL: 40, Ending.REFUSED: 25, Ending.BREAKS: 10, Ending.CANCELLED: 10, Ending.CLAIMS: 15}
+
+
+class Broken(Exception):  # noqa: N818 - what the agent is
+    """The agent's own fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What an agent is going to do."""
+
+    kinds: tuple[str, ...]
+    ending: Ending
+    timeout_ms: int | None
+
+
+def part_of(seed: int, name: str) -> Part:
+    chance = random.Random(f"{seed} {name}")
+    kinds = chance.sample(("keyed", "natural", "plain"), chance.choice((1, 2, 2, 3, 3)))
+    if chance.random() < 0.2:
+        kinds.insert(chance.randint(0, len(kinds)), "blind")
+    ending = chance.choices(tuple(ENDINGS), tuple(ENDINGS.values()))[0]
+    return Part(tuple(kinds), ending, chance.choice((None, None, None, 400)))
+
+
+async def act(name: str, part: Part, chance: random.Random) -> None:
+    """Make the calls, inside the scope."""
+    built_on = ""
+    for kind in part.kinds:
+        tool = TOOLS[kind]
+        call = tool.options(timeout=None if part.timeout_ms is None else f"{part.timeout_ms}ms")
+        try:
+            built_on = await call(name, built_on)
+        except (OSError, Unavailable):  # a TimeoutError is an OSError
+            if part.ending is not Ending.CLAIMS:
+                raise
+        await asyncio.sleep(chance.uniform(0, 0.5))
+    if part.ending is Ending.BREAKS:
+        raise Broken(name)
+    if part.ending is Ending.CANCELLED:
+        raise asyncio.CancelledError
+    await last(name, part.ending is Ending.REFUSED)
+
+
+async def run(seed: int, name: str) -> str:
+    """Run one workflow; return how it ended, as the agent was told."""
+    chance = random.Random(f"{seed} {name} pace")
+    try:
+        async with workflow(name, agent="chaos", lease=LEASE) as scope:
+            await act(name, part_of(seed, name), chance)
+        return type(scope.outcome).__name__
+    except asyncio.CancelledError:
+        return "cancelled"
+    except (Refused, Broken, Unavailable, OSError) as failed:
+        return f"failed {type(failed).__name__}"
+    except AmendsError as told:
+        return f"told {type(told).__name__}"
+
+
+async def agent(seed: int, name: str, stop: asyncio.Event) -> None:
+    count = 0
+    while not stop.is_set():
+        count += 1
+        workflow_id = f"{name}-{count}"
+        print(f"{workflow_id} begins", flush=True)
+        print(f"{workflow_id} {await run(seed, workflow_id)}", flush=True)
+        await asyncio.sleep(random.Random(f"{seed} {workflow_id} rest").uniform(0.2, 2.0))
+
+
+async def main(seed: int, name: str, agents: int) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await asyncio.gather(*(agent(seed, f"{name}-{number}", stop) for number in range(agents)))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

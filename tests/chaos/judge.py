@@ -1,0 +1,133 @@
+"""Did amends keep its promises to one workflow? Judged from the remotes' record and the ledger alone. Pure.
+
+The numbers are those of the promises. What cannot be seen from outside (5, 8) is seen in what follows from it: nothing
+left, nothing undone that stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tests.chaos.outside import Effect
+
+from amends.schemas.commands import Incident, Phase, WorkflowEcho
+from amends.schemas.facts import Decision, Fact, Resolution, StepEvent, StepStatus, UndoEvent, UndoStatus
+
+DOUBTFUL = "blind"
+"""The kind of remote that nobody can ask: where it is in doubt, a person has to be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """All that is known about one workflow. `facts` in the order of the ledger, with their offsets."""
+
+    name: str
+    effects: Sequence[Effect]
+    facts: Sequence[tuple[int, Fact]]
+    echo: WorkflowEcho | None
+    incidents: Sequence[Incident]
+    said: str | None
+    open_incidents: Sequence[Incident] = field(default=())
+
+
+def judge(case: Case) -> list[str]:
+    """Return what is wrong."""
+    if case.echo is None:
+        return _unknown_to_the_fold(case)
+    succeeded = case.echo.phase is Phase.SUCCEEDED
+    wrong = [*_left_or_twice(case), *_told_lies(case), *_needless(case)]
+    wrong += _missing_of_a_success(case) if succeeded else _out_of_order(case)
+    return wrong
+
+
+def _unknown_to_the_fold(case: Case) -> list[str]:
+    if case.facts:
+        return ["6: the ledger has facts of it, and no echo answers"]
+    return ["1: the ledger never knew it, and it has effects"] if case.effects else []
+
+
+def _left_or_twice(case: Case) -> Iterable[str]:
+    assert case.echo is not None
+    excused = {incident.tool_name.removeprefix("chaos.") for incident in case.open_incidents}
+    for effect in case.effects:
+        if len(effect.undone_serials) > 1:
+            yield f"2: {effect.identity} was undone {len(effect.undone_serials)} times"
+        if effect.stands and case.echo.phase is not Phase.SUCCEEDED and effect.kind not in excused:
+            yield f"1: {effect.identity} is left, {case.echo.phase}, and no open incident says so"
+
+
+def _missing_of_a_success(case: Case) -> Iterable[str]:
+    for effect in case.effects:
+        if not effect.stands:
+            yield f"4: {effect.identity} was undone, and the workflow succeeded"
+    if case.said is None or case.said != "Succeeded":
+        return
+    kinds = [effect.kind for effect in case.effects]
+    for kind in set(kinds):
+        if kinds.count(kind) > 1:
+            yield f"5: {kind} was done {kinds.count(kind)} times in a workflow that succeeded"
+
+
+def _told_lies(case: Case) -> Iterable[str]:
+    assert case.echo is not None
+    phase, said = case.echo.phase, case.said or ""
+    if said == "Succeeded" and phase is not Phase.SUCCEEDED:
+        yield f"7: the agent was told of a success, and it is {phase}"
+    if said.startswith("failed") and phase is Phase.SUCCEEDED:
+        yield f"7: the agent failed ({said}), and it is {phase}"
+    if "WorkflowTurned" in said and phase is Phase.SUCCEEDED:
+        yield f"7: the agent was told that it turned, and it is {phase}"
+    if "AlreadyRunning" in said:
+        yield "7: the agent was told that its id is in use, and nobody else used it"
+
+
+def _needless(case: Case) -> Iterable[str]:
+    """Only a remote that nobody can ask leaves anything to a person: the others can be asked until they answer."""
+    for incident in case.incidents:
+        if incident.tool_name != f"chaos.{DOUBTFUL}":
+            yield f"6: an incident that no one needs: {incident.kind}: {incident.summary}"
+
+
+def _out_of_order(case: Case) -> Iterable[str]:
+    """An effect is undone before what was made after it, as far as the ledger knew when the undo started."""
+    made = sorted(case.effects, key=lambda effect: effect.made_serial)
+    for place, first in enumerate(made):
+        if first.stands:
+            continue
+        began = _undo_began(case, first.kind)
+        for later in made[place + 1 :]:
+            waits = later.stands or later.undone_serials[0] > first.undone_serials[0]
+            if waits and _was_owed(case, later.kind, began):
+                yield f"3: {first.identity} was undone before {later.identity}, which was made after it"
+
+
+def _undo_began(case: Case, kind: str) -> int:
+    """Return the offset at which the last undo of a kind started."""
+    starts = [
+        offset
+        for offset, fact in case.facts
+        if isinstance(fact, UndoEvent) and fact.status is UndoStatus.STARTED and fact.tool_name == f"chaos.{kind}"
+    ]
+    return max(starts, default=-1)
+
+
+def _was_owed(case: Case, kind: str, before: int) -> bool:
+    """Whether the ledger knew, before an offset, of a call of this kind, and neither that it was absent nor that a
+    person must decide."""
+    tool = f"chaos.{kind}"
+    if any(incident.tool_name == tool for incident in case.incidents):
+        return False
+    steps = {fact.step_id for _, fact in case.facts if isinstance(fact, StepEvent) and fact.tool_name == tool}
+    known = [fact for offset, fact in case.facts if offset < before]
+    started = any(isinstance(f, StepEvent) and f.step_id in steps and f.status is StepStatus.STARTED for f in known)
+    absent = any(isinstance(f, Resolution) and f.step_id in steps and f.decision is Decision.ABSENT for f in known)
+    ended = any(
+        isinstance(f, UndoEvent) and f.step_id in steps and f.status in (UndoStatus.UNDONE, UndoStatus.NOTHING_TO_UNDO)
+        for f in known
+    )
+    failed = any(isinstance(f, StepEvent) and f.step_id in steps and f.status in _NOTHING for f in known)
+    return started and not absent and not ended and not failed
+
+
+_NOTHING = (StepStatus.FAILED, StepStatus.NOT_EXECUTED)
