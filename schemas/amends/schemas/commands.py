@@ -113,6 +113,26 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class EndedEpoch:
+    """A turn, as its agent has to know it: which calls it condemned."""
+
+    epoch: int  # the last epoch it ended
+    offset: int  # condemned are those STARTED behind it; -1 is the whole workflow
+
+
+@dataclass(frozen=True, slots=True)
+class ToldStep:
+    """A step in a story: what became of it, for code."""
+
+    step_id: str
+    tool_name: str
+    call_id: str
+    fate: str  # in words: "undone", "did not happen", "NOT undone: a person must decide"
+    is_open: bool  # something is still owed of it
+    residue: str = ""  # what a perfect undo of it leaves behind
+
+
+@dataclass(frozen=True, slots=True)
 class WorkflowEcho:
     """What the fold decided about a workflow, for its agent and for people. Readers drop a lower `folded_to`."""
 
@@ -128,6 +148,11 @@ class WorkflowEcho:
     answers_offset: int = -1  # the workflow STARTED this echo answers, last one seen
     timestamp_ms: int = 0
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
+    open_undos: int = 0  # condemned steps that are being brought to their end by machines
+    dead_undos: int = 0  # condemned steps that wait for a person
+    savepoint: str = ""  # what the last turn was to, "" for the whole workflow
+    turns: tuple[EndedEpoch, ...] = ()
+    steps: tuple[ToldStep, ...] = ()  # what the last turn condemned, newest first, while the workflow goes on
 
 
 class IncidentState(StrEnum):

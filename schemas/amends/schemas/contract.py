@@ -110,3 +110,4 @@ class Contract:
     repeatable: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
     writes: str = ""  # JMESPath over the step: what its capture reads once the call has happened; "": it is read again
+    failed_calls_max: int | None = None  # calls of this tool that may fail in one epoch; one more turns the workflow

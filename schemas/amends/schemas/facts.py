@@ -158,6 +158,7 @@ class WorkflowEvent:
     timestamp_ms: int = 0
     traceparent: str | None = None
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
+    policy: bytes | None = None  # STARTED: an encoded policy (`policy.py`); None is the default one
 
 
 @dataclass(frozen=True, slots=True)
