@@ -18,6 +18,7 @@ from amends.processors.state import (
     NOWHERE,
     Attempt,
     AttemptState,
+    DataFlow,
     Step,
     Trouble,
     UndoState,
@@ -26,6 +27,7 @@ from amends.processors.state import (
     replace,
 )
 from amends.schemas.contract import Contract
+from amends.schemas.data_flow import IDS_MAX, RULES, bounded
 from amends.schemas.facts import Decision, Party, Resolution, StepEvent, StepStatus
 
 _END: dict[StepStatus, AttemptState] = {
@@ -95,6 +97,7 @@ def fold_evidence(step: Step, fact: Resolution, offset: int, at_ms: int) -> Step
             outcome_offset=offset if fact.output_payload is not None else step.outcome_offset,
             undo_arguments=fact.undo_arguments or step.undo_arguments,
         )
+        step = _with_makes(step, fact)
     elif fact.decision in (Decision.ABSENT, Decision.MARK_ABSENT):
         attempts = tuple(
             replace(a, absent=True) if a.name in named and a.state is AttemptState.UNKNOWN else a for a in step.attempts
@@ -143,12 +146,30 @@ def _with_description(step: Step, fact: StepEvent, offset: int, at_ms: int) -> S
             tool_version=in_words(fact.tool_version),
             call_id=in_words(fact.call_id),
             effect=fact.side_effect_classification,
+            flow=_flow(fact),
         )
     if fact.status is StepStatus.SUCCEEDED and (fact.output_payload is not None or fact.undo_arguments is not None):
         step = replace(step, outcome_offset=offset)
+    if fact.status is StepStatus.SUCCEEDED:
+        step = _with_makes(step, fact)
     if fact.undo_arguments is not None and (step.undo_arguments is None or fact.status is StepStatus.SUCCEEDED):
         step = replace(step, undo_arguments=fact.undo_arguments)
     return step
+
+
+def _flow(fact: StepEvent) -> DataFlow | None:
+    """What the STARTED names, if it was looked for by the rules that we know."""
+    if fact.data_flow != RULES or max(len(fact.uses), len(fact.touches), len(fact.after)) > IDS_MAX:
+        return None
+    return DataFlow(fact.uses, fact.touches, None, fact.after)
+
+
+def _with_makes(step: Step, fact: StepEvent | Resolution) -> Step:
+    if step.flow is None or fact.data_flow != RULES or len(fact.makes) > IDS_MAX:
+        return step
+    made = step.flow.makes
+    makes = fact.makes if made is None else bounded((*made, *fact.makes))
+    return replace(step, flow=step.flow._replace(makes=makes))
 
 
 def _started(attempt: Attempt | None, fact: StepEvent, contract: Contract | None, offset: int, at_ms: int) -> Attempt:

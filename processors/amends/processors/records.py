@@ -15,6 +15,7 @@ from amends.processors.state import (
     TURNED_PHASES,
     Attempt,
     AttemptState,
+    DataFlow,
     Header,
     Savepoint,
     Step,
@@ -35,6 +36,7 @@ _LIVE = b"[1,"
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
 _HEADER_NAMES = tuple(f.name for f in fields(Header))
+_FLOW = 19
 _UNDO_NAMES = tuple(f.name for f in fields(Undo))
 
 
@@ -92,6 +94,7 @@ def encode_step(step: Step) -> bytes:
         step.resends,
         None if undo is None else [getattr(undo, name) for name in _UNDO_NAMES],
         [astuple(t) for t in step.troubles],
+        step.flow,
     ]
     return _encode(row).encode()
 
@@ -103,6 +106,9 @@ def decode_step(data: bytes) -> Step:
     row[13] = None if row[13] is None else row[13].encode()
     row[17] = None if row[17] is None else _undo(row[17])
     row[18] = _troubles(row[18])
+    if len(row) > _FLOW and row[_FLOW] is not None:
+        uses, touches, makes, after = row[_FLOW]
+        row[_FLOW] = DataFlow(tuple(uses), tuple(touches), None if makes is None else tuple(makes), tuple(after))
     return Step(*row)
 
 

@@ -108,6 +108,7 @@ class Undo:
     pending_by: str = ""
     last_error: str = ""
     evidence: str = ""
+    late: bool = False  # a person had it tried again though its window had closed
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,15 @@ class Trouble:
     opened_at_ms: int
     closed_at_ms: int | None = None
     closed_by: str = ""
+
+
+class DataFlow(NamedTuple):
+    """What a step names, as digests (`schemas.data_flow`): the order of undoing comes from it."""
+
+    uses: tuple[str, ...]  # in its input
+    touches: tuple[str, ...]  # keys its tool declares; none: it declares none
+    makes: tuple[str, ...] | None = None  # in its output; None: not seen yet
+    after: tuple[str, ...] = ()  # ids of the steps it was built on, as told
 
 
 @dataclass(frozen=True)
@@ -146,6 +156,7 @@ class Step:
     resends: int = 0  # attempts made by a compensator
     undo: Undo | None = None
     troubles: tuple[Trouble, ...] = ()
+    flow: DataFlow | None = None  # None: nobody looked
 
 
 class Savepoint(NamedTuple):
