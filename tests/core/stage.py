@@ -16,6 +16,8 @@ from amends.compensators.effects import (
     CallForward,
     CallUndo,
     Claim,
+    Compare,
+    Comparison,
     Effect,
     IsUndone,
     LedgerFact,
@@ -25,6 +27,7 @@ from amends.compensators.effects import (
     Renew,
     Report,
     Settle,
+    ShowsOurs,
     Steps,
     Succeeded,
     Unreadable,
@@ -93,6 +96,7 @@ class Stage:
     before: Sequence[Fact | None] = ()
     calls: Callable[[str], CallAnswer] = lambda step: Succeeded()
     verifies: list[VerifyAnswer] = field(default_factory=lambda: [IsUndone()])
+    compares: list[Comparison] = field(default_factory=lambda: [ShowsOurs()])
     probes: ProbeAnswer = field(default_factory=lambda: ProbeAnswer(Decision.UNKNOWN))
     unwritten: dict[int, Unwritten] = field(default_factory=dict[int, Unwritten])  # by count of facts sent
     read_back_fails: bool = False
@@ -145,6 +149,8 @@ class Stage:
                 return self.calls(effect.entry.step_id if isinstance(effect, CallUndo) else effect.command.step_id)
             case AskVerify():
                 return self.verifies.pop(0) if len(self.verifies) > 1 else self.verifies[0]
+            case Compare():
+                return self.compares.pop(0) if len(self.compares) > 1 else self.compares[0]
             case AskProbe():
                 return self.probes
             case Wait():

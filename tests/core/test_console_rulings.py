@@ -14,7 +14,17 @@ from amends.schemas.codec import UnreadableRecord, decode
 from amends.schemas.commands import Incident, IncidentState, Phase
 from amends.schemas.contract import DECLARED, Contract, Effect
 from amends.schemas.decisions import DECISIONS, word_of
-from amends.schemas.facts import Decision, Fact, Party, StepStatus, UndoStatus, WorkflowStatus
+from amends.schemas.facts import (
+    CHANGED_SINCE,
+    Decision,
+    Fact,
+    Failure,
+    Party,
+    StepStatus,
+    UndoEvent,
+    UndoStatus,
+    WorkflowStatus,
+)
 
 CONTRACTS = {
     "irreversible": contract_of("x", effect=Effect.IRREVERSIBLE, undo=None),
@@ -36,9 +46,10 @@ def led_to(kind: str) -> Ledger:
     ledger.started("x", CONTRACTS.get(kind, contract_of("x")), undo_arguments=arguments)
     ledger.ended("x", StepStatus.UNKNOWN if kind == "unknown" else StepStatus.SUCCEEDED)
     ledger.said(WorkflowStatus.FAILED)
-    if kind == "undo_failed":
+    if kind in ("undo_failed", "changed_since"):
         ledger.undo("x", UndoStatus.STARTED)
-        ledger.undo("x", UndoStatus.FAILED, retryable=False)
+        error = Failure(CHANGED_SINCE if kind == "changed_since" else "X", "no")
+        ledger.append(UndoEvent("w", "x", 0, 0, UndoStatus.FAILED, "o", retryable=False, error=error))
     ledger.wait(10_000)
     return ledger
 

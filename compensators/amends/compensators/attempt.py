@@ -3,6 +3,17 @@
 `verify` is asked first where any attempt before this one ended unknown, and the handler then runs only on *still
 there*. It is asked again after the handler, whose word alone closes nothing where the world can be asked. An undeclared
 exception, silence and "not yet" are UNKNOWN; only a declared refusal is FAILED.
+
+An undo that compares looks at the world before anything else of it:
+
+    the world shows                      the attempt
+    what the call wrote                  runs the handler
+    what was there before the call       UNDONE after a doubt, else NOTHING_TO_UNDO
+    anything else                        FAILED for good: a person is asked, and nobody's newer value is lost
+    (could not be read)                  FAILED, to be tried again
+
+and once more after the handler, as `verify` does, where the tool has none. It is one look, not a lock: what somebody
+writes between it and the handler is overwritten, unless the handler's own request is conditional.
 """
 
 from __future__ import annotations
@@ -13,14 +24,20 @@ from amends.compensators.effects import (
     AskVerify,
     CallAnswer,
     CallUndo,
+    Compare,
+    Comparison,
     Deferred,
     IsStillThere,
     IsUndone,
+    NobodyKnows,
     NotBegun,
     NotDeployed,
     ReadClock,
     Refused,
     Renew,
+    ShowsBefore,
+    ShowsOther,
+    ShowsOurs,
     Steps,
     Succeeded,
     Uncertain,
@@ -86,13 +103,32 @@ def outcome_of(member: Member, started_at_ms: int) -> Steps[UndoEvent]:
         now_ms = yield ReadClock()
         if half_is_gone(started_at_ms, now_ms, entry.lease_ms):
             return _late(member)
+    if entry.compares:
+        shows: Comparison = yield Compare(member.command, entry, started_at_ms + entry.lease_ms - now_ms)
+        if not isinstance(shows, ShowsOurs):
+            return _not_over_others(member, shows)
+        now_ms = yield ReadClock()
+        if half_is_gone(started_at_ms, now_ms, entry.lease_ms):
+            return _late(member)
     gone_ms = now_ms - started_at_ms
     begin_within_ms = (entry.lease_ms + 1) // 2 - gone_ms
     result: CallAnswer = yield CallUndo(member.command, entry, begin_within_ms, entry.lease_ms - gone_ms)
     outcome = _as_event(member, result)
-    if outcome.status in CLOSING and entry.verify is not None:
+    if outcome.status in CLOSING and (entry.verify is not None or entry.compares):
         return (yield from _verify_after(member, outcome))
     return outcome
+
+
+def _not_over_others(member: Member, shows: ShowsBefore | ShowsOther | NobodyKnows) -> UndoEvent:
+    match shows:
+        case ShowsBefore():
+            status = UndoStatus.UNDONE if member.entry.verify_first else UndoStatus.NOTHING_TO_UNDO
+            return replace(member.event(status, evidence=shows.evidence), verified=True)
+        case ShowsOther():
+            return member.event(UndoStatus.FAILED, error=shows.error, retryable=False)
+        case NobodyKnows():
+            error = shows.error or Failure("amends.NotRead", "what is there now could not be read")
+            return member.event(UndoStatus.FAILED, error=error, retryable=True)
 
 
 def _late(member: Member) -> UndoEvent:
@@ -121,12 +157,30 @@ def _as_event(member: Member, result: CallAnswer) -> UndoEvent:
 def _verify_after(member: Member, outcome: UndoEvent) -> Steps[UndoEvent]:
     """The handler says it is done; the world is asked. It gets `settle_ms` to show it, and no more."""
     entry = member.entry
-    answer: VerifyAnswer = yield AskVerify(member.command, entry, entry.lease_ms)
+    answer = yield from _took(member)
     if isinstance(answer, IsStillThere):
         yield Renew(entry.key, entry.attempt, member.fence, entry.settle_ms + entry.lease_ms)
         yield Wait(entry.settle_ms)
-        answer = yield AskVerify(member.command, entry, entry.lease_ms)
+        answer = yield from _took(member)
     return _verified(outcome, answer)
+
+
+def _took(member: Member) -> Steps[VerifyAnswer]:
+    """Ask whether the undo took: the tool's `verify`, else what its capture reads."""
+    entry = member.entry
+    if entry.verify is not None:
+        answer: VerifyAnswer = yield AskVerify(member.command, entry, entry.lease_ms)
+        return answer
+    shows: Comparison = yield Compare(member.command, entry, entry.lease_ms)
+    match shows:
+        case ShowsBefore():
+            return IsUndone(shows.evidence)
+        case ShowsOurs():
+            return IsStillThere("the world still shows what the call wrote")
+        case ShowsOther():
+            return NobodyKnows(shows.error)
+        case NobodyKnows():
+            return shows
 
 
 def _verified(claimed: UndoEvent, answer: VerifyAnswer) -> UndoEvent:

@@ -19,6 +19,7 @@ from amends.compensators.effects import (
     CallForward,
     CallUndo,
     Claim,
+    Compare,
     Effect,
     ReadBack,
     ReadClock,
@@ -109,6 +110,8 @@ class Driver:
                 return await self._handlers.call_undo(effect, self._reader)
             case AskVerify():
                 return await self._handlers.ask_verify(effect, self._reader)
+            case Compare():
+                return await self._handlers.compare(effect, self._reader)
             case AskProbe():
                 return await self._handlers.ask_probe(effect, self._reader)
             case CallForward():

@@ -117,6 +117,28 @@ VerifyAnswer = IsUndone | IsStillThere | NobodyKnows
 
 
 @dataclass(frozen=True, slots=True)
+class ShowsOurs:
+    """The world shows what the call wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowsBefore:
+    """The world shows what was there before the call: there is nothing to put back."""
+
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowsOther:
+    """The world shows something else, or what nobody can tell from it: putting back might lose a newer value."""
+
+    error: Failure
+
+
+Comparison = ShowsOurs | ShowsBefore | ShowsOther | NobodyKnows
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeAnswer:
     """`decision` is PRESENT, ABSENT or UNKNOWN."""
 
@@ -199,6 +221,16 @@ class AskVerify:
 
 
 @dataclass(frozen=True, slots=True)
+class Compare:
+    """-> Comparison: what the tool's capture reads now, beside what it read before and after the call. Whatever goes
+    wrong is NobodyKnows."""
+
+    command: UndoCommand
+    entry: UndoEntry
+    end_within_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class AskProbe:
     """-> ProbeAnswer. Whatever goes wrong is UNKNOWN."""
 
@@ -221,7 +253,20 @@ class Wait:
     duration_ms: int
 
 
-Effect = Claim | Renew | Settle | Write | ReadBack | ReadClock | CallUndo | AskVerify | AskProbe | CallForward | Wait
+Effect = (
+    Claim
+    | Renew
+    | Settle
+    | Write
+    | ReadBack
+    | ReadClock
+    | CallUndo
+    | AskVerify
+    | Compare
+    | AskProbe
+    | CallForward
+    | Wait
+)
 
 
 @dataclass(frozen=True, slots=True)

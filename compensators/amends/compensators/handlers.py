@@ -18,6 +18,8 @@ from amends.compensators.effects import (
     CallAnswer,
     CallForward,
     CallUndo,
+    Compare,
+    Comparison,
     ProbeAnswer,
     VerifyAnswer,
 )
@@ -36,6 +38,9 @@ from amends.tools.runner import RunningStep
 from amends.tools.step import Step
 
 PYTHON = "python"
+
+_OF_THE_INPUT = (Role.FORWARD, Role.CAPTURE)
+_OF_THE_STEP = (*_OF_THE_INPUT, Role.PROBE)
 
 
 class StepGone(Exception):  # noqa: N818 - what it is
@@ -99,6 +104,11 @@ class Handlers:
         asked = _about_undo(effect.command, effect.entry, Role.VERIFY, name)
         return cast("VerifyAnswer", await self._ask(asked(end_by_ms, end_by_ms), source))
 
+    async def compare(self, effect: Compare, source: StepSource) -> Comparison:
+        end_by_ms = lease_clock_ms() + effect.end_within_ms
+        asked = _about_undo(effect.command, effect.entry, Role.CAPTURE, effect.entry.tool_name)
+        return cast("Comparison", await self._ask(asked(end_by_ms, end_by_ms), source))
+
     async def ask_probe(self, effect: AskProbe, source: StepSource) -> ProbeAnswer:
         command = effect.command
         end_by_ms = lease_clock_ms() + command.lease_ms
@@ -145,9 +155,9 @@ class Handlers:
         if asked.kind != PYTHON:
             raise NoHandler(f"A handler of kind {asked.kind!r} is wanted for {asked.name!r}; this version has python.")
         asynchronous = is_asynchronous(self._tools, asked.role, asked.name)
-        wants_step = asked.role in (Role.FORWARD, Role.PROBE) or self._tools.handler(asked.role, asked.name).needs_step
+        wants_step = asked.role in _OF_THE_STEP or self._tools.handler(asked.role, asked.name).needs_step
         past = await source.past_step(*asked.offsets, asked.step_key()) if wants_step else None
-        if asked.role is Role.FORWARD and past is not None:
+        if asked.role in _OF_THE_INPUT and past is not None:
             arguments: dict[str, Any] = dict(past.step.input)
         else:
             arguments = arguments_of(asked.arguments) if asked.arguments else {}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from amends.compensators.clock import lease_clock_ms
+from amends.compensators.comparing import compared
 from amends.compensators.effects import ProbeAnswer, Succeeded, Uncertain
 from amends.compensators.verdicts import (
     Answer,
@@ -18,6 +19,7 @@ from amends.compensators.verdicts import (
     failure_of,
     not_begun,
     not_deployed,
+    odd_capture,
     probe_answer,
     uncertain,
     undo_answer,
@@ -50,7 +52,7 @@ class Invocation:
     role: Role
     name: str  # the handler's: the tool's name
     step_running: RunningStep
-    arguments: Mapping[str, Any]  # of the undo or, for FORWARD, the recorded input
+    arguments: Mapping[str, Any]  # of the undo or, for FORWARD and CAPTURE, the recorded input
     step: Step | None
     contract: bytes | None  # as STARTED has it: the undo's arguments are resolved by what was declared then
     begin_by_ms: int  # of the lease clock: not begun after it
@@ -115,6 +117,9 @@ def _judged(asked: Invocation, value: object) -> Answer:
         case Role.PROBE:
             answer = probe_answer(value, RESULT_BYTES_MAX)
             return _with_arguments(asked, answer, value.output) if isinstance(value, Present) else answer
+        case Role.CAPTURE:
+            assert asked.step is not None, "what a capture reads is compared with its step"
+            return odd_capture(value) or compared(asked.step, asked.contract, value)
         case Role.FORWARD:
             sent = call_answer(value, RESULT_BYTES_MAX)
             return _with_arguments(asked, sent, value) if isinstance(sent, Succeeded) else sent

@@ -10,6 +10,7 @@ import inspect
 
 from amends.compensators.effects import (
     CallAnswer,
+    Comparison,
     IsStillThere,
     IsUndone,
     NobodyKnows,
@@ -36,7 +37,7 @@ from amends.tools.answers import (
 from amends.tools.errors import ArgumentsDoNotFit, CannotResend, NoHandler
 from amends.tools.handlers import Handler, is_one_of, qualified_name
 
-Answer = CallAnswer | VerifyAnswer | ProbeAnswer
+Answer = CallAnswer | VerifyAnswer | Comparison | ProbeAnswer
 
 MESSAGE_CHARACTERS_MAX = 500
 EVIDENCE_CHARACTERS_MAX = 1_000
@@ -133,6 +134,12 @@ def verify_answer(value: object) -> VerifyAnswer:
             return NobodyKnows(_no_answer(value, "Undone, StillThere or Unknown"))
 
 
+def odd_capture(value: object) -> NobodyKnows | None:
+    """Return why what a capture returned is nothing that was read, or None: any value is what it found."""
+    odd = odd_end_of(value)
+    return None if odd is None else NobodyKnows(odd)
+
+
 def probe_answer(value: object, output_bytes_max: int) -> ProbeAnswer:
     """Return what a probe's value says; the undo's arguments are resolved by who has the contract."""
     odd = odd_end_of(value)
@@ -171,9 +178,9 @@ def _no_answer(value: object, wanted: str) -> Failure:
 
 
 def uncertain(role_asks: str, failure: Failure) -> Answer:
-    """Return "nobody knows" in the words of the question: `undo` and `forward`, `verify`, or `probe`."""
+    """Return "nobody knows" in the words of the question: `undo` and `forward`, `verify` and `capture`, or `probe`."""
     match role_asks:
-        case "verify":
+        case "verify" | "capture":
             return NobodyKnows(failure)
         case "probe":
             return ProbeAnswer(Decision.UNKNOWN, error=failure)

@@ -1,9 +1,11 @@
 """The ladder an UNKNOWN step climbs, from `settle_ms` after its last attempt ended.
 
-probe -> re-send with the same key (only of a condemned step) -> undo as it is, if naturally idempotent -> incident.
+probe -> re-send with the same key (only of a condemned step) -> undo as it is, if naturally idempotent or comparing ->
+incident.
 
 A step that is PRESENT but whose undo arguments need an output nobody has seen climbs the second rung too.
-An irreversible call is never sent again.
+An irreversible call is never sent again. Neither is one whose undo compares: it would write over what somebody else
+wrote since, and the comparison tells by itself whether there is anything to undo.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from amends.processors.state import NOWHERE, AttemptState, Standing, Step, is_key_remembered, settles_at_ms
-from amends.schemas.contract import Contract, Effect, Idempotency
+from amends.schemas.contract import COMPARE, Contract, Effect, Idempotency
 
 RESENDS_MAX = 3
 """Re-sends that were made and brought no answer; after them the next rung."""
@@ -52,7 +54,7 @@ def climb(step: Step, what: Standing, contract: Contract | None, *, condemned: b
         and what is Standing.UNKNOWN
         and step.undo_arguments is not None
         and contract.undo is not None
-        and contract.undo.idempotency is Idempotency.NATURAL
+        and (contract.undo.idempotency is Idempotency.NATURAL or contract.restores == COMPARE)
         and contract.effect is not Effect.IRREVERSIBLE
     ):
         return Climb(Rung.UNDO, settled_ms)
@@ -67,7 +69,7 @@ def last_end_offset(step: Step) -> int:
 def _can_resend(step: Step, contract: Contract, now_ms: int) -> bool:
     if contract.effect is Effect.IRREVERSIBLE or contract.undo is None or step.resends >= RESENDS_MAX:
         return False
-    if NO_RESEND in contract.attributes or len(step.attempts) >= ATTEMPTS_MAX:
+    if NO_RESEND in contract.attributes or contract.restores == COMPARE or len(step.attempts) >= ATTEMPTS_MAX:
         return False
     call = contract.call
     return call.idempotency is Idempotency.NATURAL or is_key_remembered(

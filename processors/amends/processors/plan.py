@@ -24,10 +24,10 @@ from amends.processors.state import (
     settles_at_ms,
     standing,
 )
-from amends.processors.undos import forgotten_at_ms
+from amends.processors.undos import forgotten_at_ms, shows_whether_undone
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Command, Phase, ProbeCommand, ResendCommand, UndoCommand, UndoEntry
-from amends.schemas.contract import Contract, Idempotency, UndoTerms
+from amends.schemas.contract import COMPARE, Contract, Idempotency, UndoTerms
 from amends.schemas.keys import forward_key, undo_key
 
 RUN_MAX = 32

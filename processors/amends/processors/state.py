@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from amends.schemas.commands import Phase
-from amends.schemas.contract import Contract, Effect, Idempotency
+from amends.schemas.contract import COMPARE, Contract, Effect, Idempotency
 
 NOWHERE = -1
 """An offset that is not known."""
@@ -266,7 +266,8 @@ def _took_the_key(step: Step, undo: Undo, contract: Contract) -> bool:
     closes just as well over a call that never arrived."""
     if contract.call.idempotency is not Idempotency.KEY:
         return False
-    if step.present or contract.undo is None or contract.undo.idempotency is not Idempotency.NATURAL:
+    does_nothing_twice = contract.undo is not None and contract.undo.idempotency is Idempotency.NATURAL
+    if step.present or not (does_nothing_twice or contract.restores == COMPARE):
         return True
     return any(a.state is AttemptState.SUCCEEDED and is_covered(a, undo) for a in step.attempts)
 

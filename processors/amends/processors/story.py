@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from amends.processors.state import CLOSED_UNDO, Header, Standing, Step, Trouble, UndoState, owed, standing
+from amends.processors.state import (
+    CLOSED_UNDO,
+    Header,
+    Standing,
+    Step,
+    Trouble,
+    UndoState,
+    is_condemned,
+    owed,
+    standing,
+)
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
 from amends.schemas.decisions import command_for
@@ -13,6 +23,8 @@ LINES_MAX = 40
 _TODO: dict[str, str] = {
     "undo_failed": "look at the remote with the undo's key; then retry (a new budget), mark undone with evidence, "
     "or accept the loss",
+    "changed_since": "look at what is there now and whose it is: to keep it, accept the loss; to have the old value, "
+    "put it back by hand and mark it undone; retry once the world shows again what the call wrote",
     "unknown": "find out at the remote whether the call happened; then mark it present or absent, or accept the loss",
     "irreversible": "put it right by hand and mark it undone, or accept the loss",
     "unclassified": "declare its class and undo; put this one right by hand and mark it undone, or accept the loss",
@@ -22,6 +34,8 @@ _TODO: dict[str, str] = {
     "effect_after_success": "decide whether the call stands: it was made after success was confirmed",
     "failed_after_success": "ask for undoing if it should be undone: success was claimed before, so nothing was",
     "unreadable": "redrive the record from the dead-letter topic once it can be read, or rule on it",
+    "start_gone": "look outside of amends for what it did: the ledger was kept for a shorter time than it ran",
+    "savepoint_unknown": "ask again with the name of a savepoint that was taken, or for the whole workflow",
     "stray": "find out who wrote it: it belongs to no known workflow",
     "poisoned": "report it, a bug of amends; the record is in the dead-letter topic",
     "lane_missing": "create the topics of this lane and start a compensator for it, or correct the tool's lane",
@@ -37,28 +51,42 @@ def what_to_do(kind: str, incident_id: str = "") -> str:
 
 def story(workflow: Workflow) -> str:
     """Return what became of the workflow, a line per step, true as of its `folded_to`."""
-    header = workflow.header
-    lines = [_headline(header)]
-    if header.phase in (Phase.RUNNING, Phase.SUCCEEDED):
-        return lines[0]
-    for _, number in reversed(workflow.order[-LINES_MAX:]):
-        step = workflow.steps[number]
-        lines.append(f"- {step.tool_name}: {fate(workflow, step)}")
-    if len(workflow.order) > LINES_MAX:
-        lines.append(f"- and {len(workflow.order) - LINES_MAX} earlier steps")
+    steps = told(workflow)
+    lines = [_headline(workflow), *(f"- {step.tool_name}: {fate(workflow, step)}" for step in steps[:LINES_MAX])]
+    if len(steps) > LINES_MAX:
+        lines.append(f"- and {len(steps) - LINES_MAX} earlier steps")
     return "\n".join(lines)
 
 
-def _headline(header: Header) -> str:
+def told(workflow: Workflow) -> list[Step]:
+    """Return the steps that the story tells of, newest first: all, and where an agent goes on or has succeeded only
+    what its last turn condemned, and what is still owed of those before."""
+    header = workflow.header
+    newest_first = (workflow.steps[number] for _, number in reversed(workflow.order))
+    if workflow.is_turned or (header.phase is Phase.FINISHING and not header.turns):
+        return list(newest_first)
+    if not header.turns:
+        return []
+    last = header.turns[-1:]
+    return [
+        step
+        for step in newest_first
+        if step.number in workflow.condemned and (step.number in workflow.owing or is_condemned(step, last))
+    ]
+
+
+def _headline(workflow: Workflow) -> str:
+    header = workflow.header
+    back = f"; before that, {header.turned_reason}" if header.turns else ""
     match header.phase:
         case Phase.NONE:
             return "no start of this workflow is known"
         case Phase.RUNNING:
-            return "running"
+            return f"running{back}"
         case Phase.FINISHING:
-            return "success was claimed; outcomes are awaited"
+            return f"success was claimed; outcomes are awaited{back}"
         case Phase.SUCCEEDED:
-            return "succeeded"
+            return f"succeeded{back}"
         case Phase.TURNED:
             return f"being undone: {header.turned_reason}"
         case Phase.COMPENSATED:

@@ -17,6 +17,7 @@ Rules
   has lost the read back and knows nothing.
 - RELEASED and DEFERRED did nothing and spend nothing. UNKNOWN may have taken: the next attempt asks first (`doubt`).
 - Only a person leaves DEAD. While an attempt is open a ruling waits for its end and yields to UNDONE.
+- FAILED for good because the world has changed since is DEAD of a kind of its own: nothing is wrong with the remote.
 - The generation rises here alone: by `retry` when nothing of the old one is in doubt, when the remote refused the key
   for good, or when a new effect came to light.
 """
@@ -25,8 +26,12 @@ from __future__ import annotations
 
 from amends.processors.attempts import with_trouble, without_trouble
 from amends.processors.state import CLOSED_UNDO, NOWHERE, Step, Undo, UndoState, in_words, is_key_remembered, replace
-from amends.schemas.contract import Contract, Idempotency, UndoTerms
-from amends.schemas.facts import Decision, Resolution, UndoEvent, UndoStatus
+from amends.schemas.contract import COMPARE, Contract, Idempotency, UndoTerms
+from amends.schemas.facts import CHANGED_SINCE, Decision, Resolution, UndoEvent, UndoStatus
+
+UNDO_FAILED = "undo_failed"
+GIVEN_UP = (UNDO_FAILED, "changed_since")
+"""Kinds of incidents of an undo that was given up on: each has its dead letter."""
 
 _STARTED_KEPT_MAX = 32
 
@@ -121,13 +126,18 @@ def can_be_tried_again(terms: UndoTerms, contract: Contract, first_at_ms: int, n
     return (
         terms.idempotency is Idempotency.NATURAL
         or is_key_remembered(terms.idempotency, terms.key_ttl_ms, first_at_ms, now_ms)
-        or contract.verify is not None
+        or shows_whether_undone(contract)
     )
+
+
+def shows_whether_undone(contract: Contract) -> bool:
+    """Whether the world can be asked before an undo is tried again: by `verify`, or by reading what it puts back."""
+    return contract.verify is not None or contract.restores == COMPARE
 
 
 def forgotten_at_ms(undo: Undo, contract: Contract | None) -> int | None:
     """When an undo in doubt can no longer be attempted, because the remote forgets its key; None if it always can."""
-    if contract is None or contract.undo is None or contract.verify is not None:
+    if contract is None or contract.undo is None or shows_whether_undone(contract):
         return None
     terms = contract.undo
     if not undo.doubt or not undo.first_opened_at_ms:
@@ -181,7 +191,9 @@ def _closed(step: Step, undo: Undo, fact: UndoEvent, at_ms: int) -> Step:
 def _failed(step: Step, undo: Undo, fact: UndoEvent, contract: Contract | None, offset: int, at_ms: int) -> Step:
     undo = replace(undo, spent=undo.spent + 1, last_error=_words(fact))
     if not fact.retryable:
-        return _dead(step, undo, f"refused for good: {_words(fact)}", offset, at_ms)
+        changed = fact.error is not None and fact.error.type == CHANGED_SINCE
+        why = _words(fact) if changed else f"refused for good: {_words(fact)}"
+        return _dead(step, undo, why, offset, at_ms, "changed_since" if changed else UNDO_FAILED)
     if undo.spent >= _attempts_max(contract):
         return _dead(step, undo, f"budget of {undo.spent} attempts spent; the last: {_words(fact)}", offset, at_ms)
     granted = _granted(undo, at_ms + _backoff_ms(contract, undo.spent))
@@ -208,11 +220,11 @@ def _unknown(step: Step, undo: Undo, contract: Contract | None, offset: int, at_
     return _after_end(step, _granted(undo, at_ms + wait_ms), offset, at_ms)
 
 
-def _dead(step: Step, undo: Undo, reason: str, offset: int, at_ms: int) -> Step:
+def _dead(step: Step, undo: Undo, reason: str, offset: int, at_ms: int, kind: str = UNDO_FAILED) -> Step:
     if undo.pending:
         return _ruled(step, undo, offset, at_ms)
     dead = replace(undo, state=UndoState.DEAD, version=undo.version + 1, owner="")
-    return with_trouble(replace(step, undo=dead), "undo_failed", reason, offset, at_ms)
+    return with_trouble(replace(step, undo=dead), kind, reason, offset, at_ms)
 
 
 def _after_end(step: Step, undo: Undo, offset: int, at_ms: int) -> Step:

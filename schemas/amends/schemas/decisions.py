@@ -12,6 +12,7 @@ _BY_HAND = (Decision.MARK_UNDONE, Decision.ACCEPT_LOSS)
 DECISIONS: Mapping[str, tuple[Decision, ...]] = MappingProxyType(
     {
         "undo_failed": (Decision.RETRY, *_BY_HAND),
+        "changed_since": (Decision.RETRY, *_BY_HAND),
         "unknown": (Decision.PRESENT, Decision.MARK_ABSENT, *_BY_HAND),
         "irreversible": _BY_HAND,
         "unclassified": _BY_HAND,
