@@ -7,7 +7,7 @@ from tests.core.ledger import LEASE_MS, Ledger, contract_of
 
 from amends.processors.records import decode_header, encode_header
 from amends.processors.state import Header, Turn
-from amends.schemas.commands import Phase
+from amends.schemas.commands import Phase, WorkflowEcho
 from amends.schemas.contract import Effect, Idempotency
 from amends.schemas.facts import Decision, Party, StepStatus, UndoStatus, WorkflowStatus
 
@@ -314,3 +314,46 @@ def test_a_header_written_before_turns_were_kept_condemns_all() -> None:
     data = encode_header(old)
     assert decode_header(data).turns == (Turn(0, -1, 9, "the agent failed"),)
     assert decode_header(encode_header(Header("w", 3, 1, Phase.RUNNING))).turns == ()
+
+
+# --- what the agent is told -------------------------------------------------------------------------------------------
+
+
+def test_the_echo_says_when_the_plan_of_a_savepoint_is_closed_and_what_became_of_each_step(ledger: Ledger) -> None:
+    paid_then_booked(ledger)
+    ledger.undo_to("paid")
+    first = ledger.of(WorkflowEcho)[-1]
+    assert (first.epoch, first.open_undos, first.dead_undos, first.savepoint) == (1, 1, 0, "paid")
+    ledger.undone("book")
+    last = ledger.of(WorkflowEcho)[-1]
+    assert (last.open_undos, last.dead_undos) == (0, 0)
+    assert [(s.tool_name, s.fate, s.is_open) for s in last.steps] == [("book", "undone", False)]
+    assert "- book: undone" in last.story
+    assert "charge" not in last.story
+
+
+def test_the_echo_says_what_waits_for_a_person(ledger: Ledger) -> None:
+    ledger.start()
+    ledger.savepoint("begun")
+    ledger.did("mail", contract_of("mail", effect=Effect.IRREVERSIBLE, undo=None))
+    ledger.undo_to("begun")
+    last = ledger.of(WorkflowEcho)[-1]
+    assert (last.open_undos, last.dead_undos) == (0, 1)
+    assert last.steps[0].is_open
+    assert "NOT undone: a person must decide" in last.story
+
+
+def test_the_echo_names_what_each_turn_condemned(ledger: Ledger) -> None:
+    paid_then_booked(ledger)
+    ledger.undo_to("paid")
+    ledger.start(on_existing="resume")
+    (turn,) = ledger.of(WorkflowEcho)[-1].turns
+    assert (turn.epoch, turn.offset) == (0, ledger.workflow.header.savepoints[0].offset)
+
+
+def test_progress_of_a_whole_turn_costs_no_echoes(ledger: Ledger) -> None:
+    paid_then_booked(ledger)
+    ledger.said(WorkflowStatus.FAILED)
+    ledger.undone("book")
+    ledger.undone("charge")
+    assert ledger.echoes() == ["RUNNING", "TURNED", "COMPENSATED"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from amends.processors import story
+from amends.processors.echoing import Echoed, echo_of, echoed
 from amends.processors.emission import Emission, LedgerRecord
 from amends.processors.plan import Plan, entry, lane_of
 from amends.processors.state import CLOSED_PHASES, Step, Trouble, UndoState
 from amends.processors.terms import Terms
-from amends.processors.undos import GIVEN_UP
 from amends.processors.workflow import Workflow
 from amends.schemas.codec import Record, encode
 from amends.schemas.commands import (
@@ -21,20 +21,17 @@ from amends.schemas.commands import (
     ProbeCommand,
     ResendCommand,
     UndoCommand,
-    WorkflowEcho,
 )
 from amends.schemas.envelope import headers_of
 from amends.schemas.facts import Timeout
 from amends.schemas.keys import incident_id, undo_key
-
-_Echoed = tuple[Phase, int, int, int, int]
 
 
 @dataclass(slots=True)
 class Sent:
     """What was sent of one workflow. In memory only: whatever is lost with it is sent again."""
 
-    echo: _Echoed | None = None
+    echo: Echoed | None = None
     incidents: dict[str, tuple[IncidentState, int]] = field(default_factory=dict[str, tuple[IncidentState, int]])
     commands: dict[tuple[object, ...], int] = field(default_factory=dict[tuple[object, ...], int])  # until when
     dead: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
@@ -61,12 +58,12 @@ class Outbox:
 
     def as_sent(self, workflow: Workflow) -> Sent:
         """Return what a restored workflow has surely sent: all that follows from facts the checkpoint covers."""
-        sent = Sent(echo=_echoed(workflow))
+        sent = Sent(echo=echoed(workflow))
         for step, trouble in _troubles(workflow):
             incident = self._incident_id(workflow, step, trouble)
             state = IncidentState.OPEN if trouble.closed_at_ms is None else IncidentState.CLOSED
             sent.incidents[incident] = (state, trouble.version)
-            if step is not None and trouble.kind in GIVEN_UP and step.undo is not None:
+            if step is not None and trouble.kind == "undo_failed" and step.undo is not None:
                 sent.dead.add((step.step_id, trouble.version))
         return sent
 
@@ -86,23 +83,11 @@ class Outbox:
 
     def _echo(self, workflow: Workflow, sent: Sent, now_ms: int) -> None:
         header = workflow.header
-        echoed = _echoed(workflow)
-        if header.phase is Phase.NONE or echoed == sent.echo:
+        said = echoed(workflow)
+        if header.phase is Phase.NONE or said == sent.echo:
             return
-        sent.echo = echoed
-        echo = WorkflowEcho(
-            workflow_id=header.workflow_id,
-            workflow_offset=header.started_offset,
-            epoch=header.epoch,
-            phase=header.phase,
-            folded_to=header.folded_to,
-            story=story.story(workflow),
-            incidents_open=len(workflow.open_troubles()),
-            agent_id=header.agent_id,
-            started_at_ms=header.started_at_ms,
-            answers_offset=header.asked_offset,
-            timestamp_ms=now_ms,
-        )
+        sent.echo = said
+        echo = echo_of(workflow, now_ms)
         self._send(self.terms.topics.workflows, echo, header.workflow_id, now_ms, f"echo-{header.folded_to}")
 
     # --- incidents and dead letters ---------------------------------------------------------------------------------
@@ -121,7 +106,7 @@ class Outbox:
                 continue
             sent.incidents[name] = (state, trouble.version)
             self._incident(workflow, step, trouble, name, state, now_ms)
-            if step is not None and trouble.kind in GIVEN_UP and state is IncidentState.OPEN:
+            if step is not None and trouble.kind == "undo_failed" and state is IncidentState.OPEN:
                 self._dead_letter(workflow, step, trouble, name, sent, now_ms)
 
     def _incident(
@@ -329,12 +314,6 @@ def dead_record(terms: Terms, partition: int, record: LedgerRecord, reason: str)
         ("amends-original-timestamp", str(record.appended_at_ms).encode()),
     )
     return Emission(terms.topics.ledger_dead_letters, record.key, record.value, partition, headers)
-
-
-def _echoed(workflow: Workflow) -> _Echoed:
-    header = workflow.header
-    incidents_open = len(workflow.open_troubles())
-    return (header.phase, header.epoch, header.asked_offset, header.started_offset, incidents_open)
 
 
 def _troubles(workflow: Workflow) -> list[tuple[Step | None, Trouble]]:
