@@ -10,6 +10,7 @@ from amends.processors.emission import Emission, LedgerRecord
 from amends.processors.plan import Plan, entry, lane_of
 from amends.processors.state import CLOSED_PHASES, Step, Trouble, UndoState
 from amends.processors.terms import Terms
+from amends.processors.undos import GIVEN_UP
 from amends.processors.workflow import Workflow
 from amends.schemas.codec import Record, encode
 from amends.schemas.commands import (
@@ -63,7 +64,7 @@ class Outbox:
             incident = self._incident_id(workflow, step, trouble)
             state = IncidentState.OPEN if trouble.closed_at_ms is None else IncidentState.CLOSED
             sent.incidents[incident] = (state, trouble.version)
-            if step is not None and trouble.kind == "undo_failed" and step.undo is not None:
+            if step is not None and trouble.kind in GIVEN_UP and step.undo is not None:
                 sent.dead.add((step.step_id, trouble.version))
         return sent
 
@@ -106,7 +107,7 @@ class Outbox:
                 continue
             sent.incidents[name] = (state, trouble.version)
             self._incident(workflow, step, trouble, name, state, now_ms)
-            if step is not None and trouble.kind == "undo_failed" and state is IncidentState.OPEN:
+            if step is not None and trouble.kind in GIVEN_UP and state is IncidentState.OPEN:
                 self._dead_letter(workflow, step, trouble, name, sent, now_ms)
 
     def _incident(

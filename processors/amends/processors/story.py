@@ -23,6 +23,8 @@ LINES_MAX = 40
 _TODO: dict[str, str] = {
     "undo_failed": "look at the remote with the undo's key; then retry (a new budget), mark undone with evidence, "
     "or accept the loss",
+    "changed_since": "look at what is there now and whose it is: to keep it, accept the loss; to have the old value, "
+    "put it back by hand and mark it undone; retry once the world shows again what the call wrote",
     "unknown": "find out at the remote whether the call happened; then mark it present or absent, or accept the loss",
     "irreversible": "put it right by hand and mark it undone, or accept the loss",
     "unclassified": "declare its class and undo; put this one right by hand and mark it undone, or accept the loss",
@@ -32,6 +34,7 @@ _TODO: dict[str, str] = {
     "effect_after_success": "decide whether the call stands: it was made after success was confirmed",
     "failed_after_success": "ask for undoing if it should be undone: success was claimed before, so nothing was",
     "unreadable": "redrive the record from the dead-letter topic once it can be read, or rule on it",
+    "start_gone": "look outside of amends for what it did: the ledger was kept for a shorter time than it ran",
     "savepoint_unknown": "ask again with the name of a savepoint that was taken, or for the whole workflow",
     "stray": "find out who wrote it: it belongs to no known workflow",
     "poisoned": "report it, a bug of amends; the record is in the dead-letter topic",
