@@ -233,6 +233,18 @@ def test_the_end_of_a_partition_is_reported_and_can_be_asked_for(settings: Kafka
         assert consumer.partitions_of(place.topic) == PARTITIONS
 
 
+def test_an_end_is_after_the_last_record_of_a_batch(settings: KafkaSettings, publisher: Publisher) -> None:
+    place = TopicPartition(settings.topics.ledger, 1)
+    values = [b"%d" % number for number in range(50)]
+    for value in values:  # not waited for: they go to the broker together
+        publisher.send(place.topic, key=b"k", value=value, partition=place.partition, on_done=lambda _: None)
+    assert publisher.flush() == 0
+    with PartitionConsumer(settings) as consumer:
+        assert consumer.observe_ends([place])[place].offset == 50
+        assert consumer.watermarks(place) == (0, 50)
+    assert read_all(settings, place.topic) == values
+
+
 def test_a_consumer_at_the_tail_misses_nothing_that_comes_after(settings: KafkaSettings, publisher: Publisher) -> None:
     place = TopicPartition(settings.topics.ledger, 0)
     write_all(publisher, place.topic, ["before"], partition=0)

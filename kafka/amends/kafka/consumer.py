@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
+from amends.kafka.embedded import true_ends
 from amends.kafka.errors import KafkaFault, OwnershipLost
 from amends.kafka.options import consumer_options, logger
 from amends.kafka.owned import DISOWNED, HEAD, REQUEST_MS, TAIL, OwnedConsumer, asked_of_broker
@@ -63,7 +64,7 @@ class GroupConsumer(OwnedConsumer):
         }
         if instance_id is not None:
             options["group.instance.id"] = instance_id
-        super().__init__(options)
+        super().__init__(options, true_ends(settings))
         self.group = group
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
+from amends.kafka.embedded import TrueEnds
 from amends.kafka.errors import KafkaFault, OwnershipLost, ReadTimedOut, RecordGone, TopicsWrong
 from amends.kafka.options import logger
 from amends.kafka.records import Batch, EndObserved, TopicPartition, record_of
@@ -48,9 +49,14 @@ DISOWNED = frozenset({
 
 
 class OwnedConsumer:
-    """What both kinds of consumers do. Owned by the thread that first uses it."""
+    """What both kinds of consumers do. Owned by the thread that first uses it.
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    Args:
+        true_ends: for a broker that names ends too early, see `embedded`.
+    """
+
+    def __init__(self, options: dict[str, Any], true_ends: TrueEnds | None) -> None:
+        self._true_ends = true_ends
         self._consumer = Consumer(options, logger=logger)
         self._owner: int | None = None
 
@@ -107,11 +113,14 @@ class OwnedConsumer:
     def watermarks(self, partition: TopicPartition, deadline_ms: int = REQUEST_MS) -> tuple[int, int]:
         """Ask the broker for the oldest offset there is and the next one to be written. Raises ReadTimedOut."""
         consumer, asked = self._mine(), ClientPartition(*partition)
-        return asked_of_broker(
+        first, end = asked_of_broker(
             lambda left_s: consumer.get_watermark_offsets(asked, timeout=left_s),
             f"{partition.topic}[{partition.partition}]",
             deadline_ms,
         )
+        return first, end if self._true_ends is None else self._true_ends.after({partition: end}, deadline_ms)[
+            partition
+        ]
 
     def observe_ends(
         self, partitions: Iterable[TopicPartition], deadline_ms: int = REQUEST_MS
@@ -120,6 +129,14 @@ class OwnedConsumer:
 
         Raises ReadTimedOut.
         """
+        named = self._named_ends(partitions, deadline_ms)
+        if self._true_ends is None:
+            return named
+        found = self._true_ends.after({place: end.offset for place, end in named.items()}, deadline_ms)
+        return {place: EndObserved(found[place], end.observed_at_ms) for place, end in named.items()}
+
+    def _named_ends(self, partitions: Iterable[TopicPartition], deadline_ms: int) -> dict[TopicPartition, EndObserved]:
+        """Return the ends as the brokers name them: never too late, on the embedded broker too early."""
         consumer = self._mine()
         asked = [ClientPartition(*p, OFFSET_END) for p in partitions]
         return asked_of_broker(lambda left_s: _ends(consumer, asked, left_s), "the ends of partitions", deadline_ms)
@@ -137,6 +154,8 @@ class OwnedConsumer:
     def close(self) -> None:
         """Leave. A group consumer's `on_revoked` runs in here. Twice is harmless."""
         self._consumer.close()
+        if self._true_ends is not None:
+            self._true_ends.close()
 
     def __enter__(self) -> Self:
         return self

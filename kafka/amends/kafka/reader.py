@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import TopicPartition as ClientPartition
 
+from amends.kafka.embedded import true_ends
 from amends.kafka.errors import ReadTimedOut
 from amends.kafka.options import consumer_options
 from amends.kafka.owned import HEAD, REQUEST_MS, SHORT_FETCH_WAIT_MS, TAIL, OwnedConsumer
@@ -18,12 +19,14 @@ class PartitionConsumer(OwnedConsumer):
     """A consumer of partitions one names; it belongs to no group and commits nothing."""
 
     def __init__(self, settings: KafkaSettings, *, fetch_wait_ms: int | None = None) -> None:
-        super().__init__(consumer_options(settings, group="amends-reader", fetch_wait_ms=fetch_wait_ms))
+        options = consumer_options(settings, group="amends-reader", fetch_wait_ms=fetch_wait_ms)
+        super().__init__(options, true_ends(settings))
 
     def add(self, starts: Mapping[TopicPartition, int], deadline_ms: int = REQUEST_MS) -> dict[TopicPartition, int]:
         """Read these partitions too, from the offset given, HEAD or TAIL; return the offsets they begin at.
 
-        HEAD and TAIL are looked up first, so that the place is known and no record falls between. Raises ReadTimedOut.
+        HEAD and TAIL are looked up first, so that the place is known and no record falls between. On the embedded
+        broker TAIL may be inside the last batch. Raises ReadTimedOut.
         """
         consumer = self._mine()
         found = self._resolved(starts, deadline_ms)
@@ -46,7 +49,7 @@ class PartitionConsumer(OwnedConsumer):
     def _resolved(self, starts: Mapping[TopicPartition, int], deadline_ms: int) -> dict[TopicPartition, int]:
         tails = [place for place, offset in starts.items() if offset == TAIL]
         # One request for all: each would wait for the fetch that is under way.
-        ends = self.observe_ends(tails, deadline_ms) if tails else {}
+        ends = self._named_ends(tails, deadline_ms) if tails else {}
         return {
             place: ends[place].offset
             if offset == TAIL
