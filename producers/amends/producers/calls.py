@@ -10,7 +10,7 @@ often this scope has asked it before. A call that is met again in the epoch of i
     ABSENT        again, under the same key          a new step
 
 "again" is a new attempt of the step. A step of an ended epoch is condemned: its call is a new step. So is every call
-of a tool that was declared repeatable.
+of a tool that was declared repeatable, and that of an absent step with a before-image, which shows a world gone by.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class _Step:
     absent: set[str] = field(default_factory=set[str])
     present: bool = False
     payload: bytes | None = None
+    captured: bytes | None = None  # the before-image, until the call is known to have happened
 
     def open(self) -> bool:
         return StepStatus.STARTED in self.attempts.values()
@@ -86,9 +87,12 @@ class CallBook:
                 return Pending(step.step_id, open=True)
             if (step.open() or step.unknown()) and (not keyed or _forgotten(terms, step, wall_ms)):
                 return Pending(step.step_id, open=False)
+            if (step.open() or step.unknown()) and call.contract.captures and step.captured is None:
+                return Pending(step.step_id, open=False)  # what is read now may be its own effect
         if call.standing.phase is not Phase.RUNNING:
             return Closed()
-        if step is None or not keyed:
+        past = step is not None and call.contract.captures and not (step.open() or step.unknown())
+        if step is None or not keyed or past:
             own = attempt if call.repeatable or not keyed else None
             named = step_id(self._workflow_id, call.standing.workflow_offset, identity, epoch, own)
             step = _Step(named, identity, epoch, wall_ms, here=True, kept=call.call_id is not None)
@@ -96,7 +100,22 @@ class CallBook:
             self._newest[identity] = named
         step.here = True
         step.attempts[attempt] = StepStatus.STARTED
-        return Admitted(step.step_id, identity, attempt, self._told(call.after))
+        return Admitted(step.step_id, identity, attempt, self._told(call.after), step.captured)
+
+    def withdraw(self, admitted: Admitted) -> None:
+        """Forget an attempt of which nothing was written."""
+        step = self._steps.get(admitted.step_id)
+        if step is not None:
+            step.attempts.pop(admitted.attempt, None)
+            if not step.attempts:
+                del self._steps[step.step_id]
+                self._newest.pop(step.call_id, None)
+
+    def started(self, fact: StepEvent) -> None:
+        """Keep the before-image of one of our own attempts, for the next one."""
+        step = self._steps.get(fact.step_id)
+        if step is not None and step.captured is None:
+            step.captured = fact.captured
 
     def note(self, fact: StepEvent) -> None:
         """Take an outcome of one of our own attempts into account."""
@@ -132,7 +151,10 @@ class CallBook:
             step.present = True
             whole = fact.payload_digest is None and (step.kept or kept)
             step.payload = fact.output_payload if whole else None
+            step.captured = None
         if fact.status is StepStatus.STARTED:
+            if step.captured is None:
+                step.captured = fact.captured
             step.attempts.setdefault(fact.attempt, fact.status)
         elif fact.status in _ENDS and before not in _WITHOUT_EFFECT and before is not StepStatus.SUCCEEDED:
             step.attempts[fact.attempt] = fact.status

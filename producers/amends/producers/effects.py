@@ -7,13 +7,14 @@ between two of them.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from amends.schemas.commands import Phase
 from amends.schemas.contract import Contract
 from amends.schemas.facts import Fact, StepEvent, WorkflowEvent
+from amends.tools.handlers import Handler
 
 # --- answers --------------------------------------------------------------------------------------------------------
 
@@ -87,6 +88,7 @@ class Admitted:
     call_id: str
     attempt: str
     after: tuple[str, ...] = ()  # ids of the steps it was built on, as told
+    captured: bytes | None = None  # the before-image of an earlier attempt of the step
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,21 @@ class Invoke:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadImage:
+    """Run the tool's capture. Answer: Result."""
+
+    capture: Handler
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Forget an attempt of which nothing was written and nothing was sent. Answer: None."""
+
+    admitted: Admitted
+
+
+@dataclass(frozen=True, slots=True)
 class Follow:
     """Listen to the workflow's echo, from before whatever is written next. Answer: None."""
 
@@ -210,6 +227,8 @@ Effect = (
     | WriteFact
     | QueueFact
     | Invoke
+    | ReadImage
+    | Withdraw
     | Follow
     | ReadHistory
     | Remember

@@ -1,9 +1,9 @@
 """One tool call (protocol, "Forward" 2 to 5), as a pure generator of effects.
 
-    AwaitStanding -> AwaitOwed -> ReadClock -> Admit -> WriteFact(STARTED)
+    AwaitStanding -> AwaitOwed -> ReadClock -> Admit -> (ReadImage -> ReadClock) -> WriteFact(STARTED)
         -> LookAtEcho -> ReadClock            the fence: last before the effect
         -> Invoke(key)
-        -> WriteFact(SUCCEEDED | FAILED | UNKNOWN)
+        -> (ReadImage) -> WriteFact(SUCCEEDED | FAILED | UNKNOWN)
 
 - No acknowledgement of STARTED, no call. NOT_EXECUTED is queued; the workflow's calls and its claim of success wait
   until it is written, or a later reader of the intent would do what the agent was told was not done.
@@ -48,6 +48,7 @@ from amends.producers.effects import (
     Write,
     WriteFact,
 )
+from amends.producers.images import before_image, with_after_image
 from amends.producers.outcome import Call, Limits, ended, not_executed, shrunk, undo_arguments_known_before
 from amends.schemas.commands import Phase
 from amends.schemas.data_flow import RULES, call_digest, canonical_call, ids_in
@@ -90,7 +91,10 @@ def call_flow(call: Call, terms: ScopeTerms) -> CallFlow:
     admission: Admission = yield _admit(call, canonical, standing)
     if not isinstance(admission, Admitted):
         return _answered(admission, subject, terms, standing)
-    started = _started(call, canonical, terms, standing, admission, payload, asked.wall_ms)
+    captured = yield from before_image(call, admission, terms.limits, subject)
+    if captured is not None:
+        asked = yield ReadClock()  # the half lease begins before STARTED is sent, and the read is behind us
+    started = _started(call, canonical, terms, standing, admission, payload, asked.wall_ms, captured)
     yield from _cleared(started, asked, terms, subject)
     result: Result = yield Invoke(
         forward_key(started.step_id), started.step_id, started.attempt, started.lease_ms or terms.lease_ms
@@ -164,6 +168,7 @@ def _started(
     admission: Admitted,
     payload: bytes | None,
     wall_ms: int,
+    captured: bytes | None = None,
 ) -> StepEvent:
     contract = call.contract
     return StepEvent(
@@ -180,7 +185,8 @@ def _started(
         call_id=admission.call_id,
         input_payload=payload,
         contract=call.contract_bytes,
-        undo_arguments=undo_arguments_known_before(call),
+        undo_arguments=undo_arguments_known_before(call, captured),
+        captured=captured,
         after=admission.after,
         lease_ms=contract.call.lease_ms if call.lease_ms is None else call.lease_ms,
         timestamp_ms=wall_ms,
@@ -236,6 +242,7 @@ def _told(
             # Cancelled or being killed: whoever does that waits for us to go, and may do it again at each wait.
             yield QueueFact(outcome)
             return
+        outcome = yield from with_after_image(outcome, call, terms.limits)
         write: Write = yield WriteFact(outcome)
         if isinstance(write, Unwritten) and write.too_large:
             outcome = shrunk(outcome)

@@ -18,8 +18,17 @@ from amends.schemas.contract import Contract
 from amends.schemas.data_flow import RULES, ids_made
 from amends.schemas.facts import Failure, StepEvent, StepStatus
 from amends.schemas.keys import digest
-from amends.schemas.payload import Bounded, encode_bounded
-from amends.tools.resolve import MISSING, Missing, Resolved, Unresolved, needs_outcome, resolve
+from amends.schemas.payload import Bounded, decode_payload, encode_bounded, encode_payload
+from amends.tools.handlers import Handler
+from amends.tools.resolve import (
+    MISSING,
+    Missing,
+    Resolved,
+    Unresolved,
+    needs_outcome,
+    resolve,
+    written_by_call,
+)
 from amends.tools.returned import reported_error
 
 MESSAGE_CHARACTERS_MAX = 2_000
@@ -32,6 +41,7 @@ class Limits:
 
     input_bytes_max: int = 512 * 1024
     output_bytes_max: int = 512 * 1024
+    captured_bytes_max: int = 256 * 1024  # of a before-image beside its input, or an after-image beside its output
 
 
 class NotDone(Exception):  # noqa: N818 - the name says what is true
@@ -44,6 +54,7 @@ class Reported:
 
     value: Any
     external_resource_ids: Mapping[str, str]
+    written: Any = MISSING
 
 
 class Resolver(Protocol):
@@ -68,6 +79,8 @@ class Call:
         repeatable: None: as the tool declares.
         lease_ms: in place of the contract's.
         after: call ids or step ids of what this call is built on, beyond what its arguments show.
+        capture: reads what the call overwrites.
+        captured: what it overwrites, where that was read before: the before-image.
         secrets: texts that must not show up in a recorded error; may grow while the call is under way.
     """
 
@@ -80,14 +93,22 @@ class Call:
     after: tuple[str, ...] = ()
     secrets: Collection[str] = field(default=(), repr=False)
     resolver: Resolver | None = None
+    capture: Handler | None = None
+    captured: bytes | None = None
 
     def resolved(
-        self, output: object | Missing = MISSING, external_resource_ids: Mapping[str, str] | None = None
+        self,
+        output: object | Missing = MISSING,
+        external_resource_ids: Mapping[str, str] | None = None,
+        captured: bytes | None = None,
     ) -> Resolved | Unresolved:
         if self.contract.undo is None:
             return Unresolved(f"{self.contract.tool_name} has no undo")
         resolver = self.resolver or partial(resolve, self.contract)
-        return resolver(input=self.arguments, output=output, external_resource_ids=external_resource_ids)
+        image = None if captured is None else decode_payload(captured)
+        return resolver(
+            input=self.arguments, output=output, captured=image, external_resource_ids=external_resource_ids
+        )
 
 
 def ended(started: StepEvent, call: Call, result: Result, limits: Limits, wall_ms: int) -> StepEvent:
@@ -117,7 +138,8 @@ def beating(started: StepEvent, wall_ms: int) -> StepEvent:
 def shrunk(outcome: StepEvent) -> StepEvent:
     """Return `outcome` without what it gave, for a ledger that does not take records of this size."""
     whole = outcome.output_payload or b""
-    return replace(outcome, output_payload=None, payload_digest=outcome.payload_digest or digest(whole), attributes={})
+    cut = outcome.payload_digest or digest(whole)
+    return replace(outcome, output_payload=None, payload_digest=cut, attributes={}, written=None)
 
 
 def _after(
@@ -131,6 +153,7 @@ def _after(
     external_resource_ids: Mapping[str, str] | None = None,
     attributes: Mapping[str, str] | None = None,
     makes: tuple[str, ...] | None = None,
+    written: bytes | None = None,
 ) -> StepEvent:
     """Return a later fact of the attempt: what names it, and what is new. (`replace` costs four times as much.)"""
     return StepEvent(
@@ -156,16 +179,17 @@ def _after(
         attributes=attributes or {},
         data_flow=0 if makes is None else RULES,
         makes=makes or (),
+        written=written,
     )
 
 
-def undo_arguments_known_before(call: Call) -> bytes | None:
-    """Return the undo's arguments if the input alone gives them: an intent whose call never answers can then still be
-    undone. None if they need the outcome."""
+def undo_arguments_known_before(call: Call, captured: bytes | None) -> bytes | None:
+    """Return the undo's arguments if the input and the before-image give them: an intent whose call never answers can
+    then still be undone. None if they need the outcome."""
     if needs_outcome(call.contract):
         return None
     try:
-        found = call.resolved()
+        found = call.resolved(captured=captured)
     except Exception:  # resolved again from the outcome; what then fails is an incident with its reason
         return None
     return found.data if isinstance(found, Resolved) else None
@@ -197,9 +221,9 @@ def failure(error: BaseException, secrets: Collection[str] = ()) -> Failure:
 
 
 def _succeeded(started: StepEvent, call: Call, result: Returned, limits: Limits, wall_ms: int) -> StepEvent:
-    value, ids = result.value, None
+    value, ids, written = result.value, None, MISSING
     if isinstance(value, Reported):
-        value, ids = value.value, _texts(value.external_resource_ids)
+        value, ids, written = value.value, _texts(value.external_resource_ids), value.written
     elif (failed := reported_error(value)) is not None:
         refusal = isinstance(value, BaseException) and refused(call.contract, value)
         status = StepStatus.FAILED if refusal else StepStatus.UNKNOWN
@@ -213,7 +237,7 @@ def _succeeded(started: StepEvent, call: Call, result: Returned, limits: Limits,
     output = encode_bounded(value, limits.output_bytes_max)
     undo, attributes = None, None
     if call.contract.undo is not None:
-        found = call.resolved(value, ids)
+        found = call.resolved(value, ids, started.captured)
         if isinstance(found, Resolved):
             undo = found.data
         else:  # the success stands; its undo becomes an incident with this reason
@@ -227,7 +251,19 @@ def _succeeded(started: StepEvent, call: Call, result: Returned, limits: Limits,
         external_resource_ids=ids,
         attributes=attributes,
         makes=ids_made(value, ids),
+        written=_written(started, call, value, written, limits),
     )
+
+
+def _written(started: StepEvent, call: Call, output: object, told: object, limits: Limits) -> bytes | None:
+    """Return what the call wrote as far as that is known without a look: as told, or as the tool declares."""
+    if told is MISSING and call.contract.writes:
+        captured = None if started.captured is None else decode_payload(started.captured)
+        told = written_by_call(call.contract, input=call.arguments, captured=captured, output=output)
+    if told is MISSING:
+        return None
+    image = encode_payload(told)
+    return image if len(image) <= limits.captured_bytes_max else None
 
 
 def _texts(ids: Mapping[str, str]) -> dict[str, str]:

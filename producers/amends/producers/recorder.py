@@ -23,7 +23,9 @@ from amends.producers.scope import Scope
 from amends.schemas.codec import encode
 from amends.schemas.contract import Contract
 from amends.schemas.contract import Effect as EffectClass
+from amends.schemas.payload import encode_payload
 from amends.tools.errors import OutsideWorkflow, Rejected
+from amends.tools.resolve import MISSING
 from amends.tools.runner import active_runner, fresh_key, mode
 
 
@@ -55,9 +57,19 @@ class RecordedStep:
         self._send: Send | None = None
         self._scope: Scope | None = None
 
-    def succeed(self, output: Any = None, *, external_resource_ids: Mapping[str, str] | None = None) -> None:
-        """Say that the call took effect, and what it gave. The last word counts."""
-        self._result = Returned(Reported(output, dict(external_resource_ids or {})))
+    def succeed(
+        self,
+        output: Any = None,
+        *,
+        external_resource_ids: Mapping[str, str] | None = None,
+        written: Any = MISSING,
+    ) -> None:
+        """Say that the call took effect, and what it gave. The last word counts.
+
+        Args:
+            written: what stands now where `captured` stood, for an undo that compares.
+        """
+        self._result = Returned(Reported(output, dict(external_resource_ids or {}), written))
 
     def refuse(self, reason: str) -> None:
         """Say that the remote has answered that nothing happened. Never for a timeout or a lost answer."""
@@ -157,12 +169,14 @@ class Recorder:
         call_id: str | None = None,
         repeatable: bool | None = None,
         reuse: bool = False,
+        captured: Any = MISSING,
     ) -> RecordedStep:
         """Return a step, to be entered by `with` or `async with`.
 
         Args:
             contract: how it is undone; without one it is UNCLASSIFIED, and a person decides.
             call_id: the framework's id of the call; by default it is named by tool, input and count.
+            captured: what the call will overwrite, as it was read just now: the before-image.
             reuse: where the step was made before, enter with `recorded` set in place of raising AlreadyDone.
 
         Raises, on entering: what a tool's call raises (LedgerUnavailable, WorkflowTurned, ...); the block is not run.
@@ -170,7 +184,8 @@ class Recorder:
         terms = contract or Contract(tool, EffectClass.UNCLASSIFIED)
         if terms.tool_name != tool:
             raise ValueError(f"the contract is of {terms.tool_name!r}, the step of {tool!r}: give both one name")
-        call = Call(terms, encode(terms), dict(input or {}), call_id, repeatable)
+        image = None if captured is MISSING else encode_payload(captured)
+        call = Call(terms, encode(terms), dict(input or {}), call_id, repeatable, captured=image)
         return RecordedStep(call, reuse)
 
 

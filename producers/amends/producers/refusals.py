@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from amends.producers.effects import Pending, Standing, Unwritten, Write
 from amends.schemas.commands import Phase
+from amends.schemas.facts import Failure
 from amends.tools.errors import (
     AlreadyRunning,
     AmendsError,
@@ -114,6 +115,22 @@ def input_too_large(subject: str, size: int, limit: int) -> AmendsError:
         f"{subject}: its arguments take {size} bytes on the ledger, at most {limit} are recorded. Pass a "
         "reference to the data in place of the data.",
         which="size",
+    )
+
+
+def not_captured(subject: str, why: Failure) -> AmendsError:
+    return Rejected(
+        f"{subject}: what it would overwrite could not be read ({why.type}: {why.message}), so it could not be put "
+        "back. The tool was not called. Try again once it can be read.",
+        which="capture",
+    )
+
+
+def capture_not_recordable(subject: str, why: str) -> AmendsError:
+    return Rejected(
+        f"{subject}: what it would overwrite can't be recorded: {why}. The tool was not called. Have its capture "
+        "return only what the undo puts back, as plain data, or a reference to a copy of it.",
+        which="capture",
     )
 
 

@@ -17,6 +17,7 @@ from amends.producers.effects import (
     Invoke,
     QueueFact,
     Raised,
+    ReadImage,
     Result,
     Returned,
     Standing,
@@ -129,6 +130,8 @@ class Send:
         def perform(effect: Effect) -> Any:
             if isinstance(effect, Invoke):
                 return self._invoke(effect, invoke)
+            if isinstance(effect, ReadImage):
+                return _result_of(lambda: image_of(effect))
             self.mark(effect)
             return self._scope.perform(effect)
 
@@ -143,12 +146,14 @@ class Send:
         def perform(effect: Effect) -> Awaitable[Any]:
             if isinstance(effect, Invoke):
                 return self._invoke_async(effect, invoke)
+            if isinstance(effect, ReadImage):
+                return read_image(effect)
             return self._scope.perform_async(effect)
 
         at_once_or_later = self._scope.at_once_or_later
 
         def at_once(effect: Effect) -> Any:
-            if isinstance(effect, Invoke):
+            if isinstance(effect, Invoke | ReadImage):
                 return LATER
             self.mark(effect)
             return at_once_or_later(effect)
@@ -244,7 +249,23 @@ def call_of(bound: BoundCall, scope: Scope) -> Call:
         after=options.after,
         secrets=scope.secrets,
         resolver=tool.resolve,
+        capture=tool.capture,
     )
+
+
+def image_of(effect: ReadImage) -> Any:
+    """Run a capture in this thread."""
+    return effect.capture.call(effect.arguments, key="")
+
+
+async def read_image(effect: ReadImage) -> Result:
+    """Run a capture in this task; one that is a plain function in a thread."""
+    try:
+        if effect.capture.asynchronous:
+            return Returned(await image_of(effect))
+        return Returned(await asyncio.to_thread(image_of, effect))
+    except BaseException as error:  # as in `_result_of`
+        return Raised(error)
 
 
 def _result_of(body: Callable[[], Any]) -> Result:

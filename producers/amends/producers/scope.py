@@ -27,6 +27,7 @@ from amends.producers.effects import (
     ReadHistory,
     Remember,
     Standing,
+    Withdraw,
     Write,
     WriteFact,
 )
@@ -114,6 +115,10 @@ class Scope:
         if isinstance(effect, QueueFact):
             self._noted(effect.fact)
             self._outbox.put(effect.fact)
+            return None
+        if isinstance(effect, Withdraw):
+            with self._lock:
+                self._book.withdraw(effect.admitted)
             return None
         if isinstance(effect, Remember):
             with self._lock:
@@ -220,6 +225,8 @@ class Scope:
                 if fact.status is StepStatus.STARTED:
                     lease_ms = fact.lease_ms or self.terms.lease_ms
                     self._open[fact.attempt] = OpenAttempt(fact, lease_ms, now_ms)
+                    if fact.captured is not None:
+                        self._book.started(fact)
                     self._process.hurry(lease_ms)
                 else:
                     self._open.pop(fact.attempt, None)
