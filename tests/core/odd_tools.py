@@ -148,7 +148,7 @@ def generated(how: str, *, key: str = KEY) -> dict[str, str]:
 
 @generated.undo(arguments={"how": "input.how"}, idempotency="key")
 def ungenerated(how: str, *, key: str = KEY) -> Iterator[int]:
-    yield 1
+    return (number for number in range(3))
 
 
 @compensable("odd.bare", idempotency="neither")

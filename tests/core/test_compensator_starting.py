@@ -24,6 +24,13 @@ async def test_what_is_no_url_of_a_redis_is_refused_and_its_password_is_not_show
     assert raised.value.__suppress_context__
 
 
+@pytest.mark.parametrize("module", ["amends_test_nowhere", "./shop.py", ".shop"])
+def test_a_module_that_is_not_there_is_an_error_that_says_where_it_was_looked_for(module: str) -> None:
+    with pytest.raises(ModulesBroken, match=r"can't be imported: .* PYTHONPATH") as raised:
+        loaded_tools(CompensatorSettings(modules=(module,)))
+    assert module in str(raised.value)
+
+
 HALF_THERE = """
 import sys
 from amends.tools import compensable

@@ -168,7 +168,7 @@ async def test_every_other_end_is_nobody_knows_and_the_worker_lives(handlers: Ha
     assert isinstance(again, Succeeded)
 
 
-async def test_a_generator_function_is_no_undo_that_ran(handlers: Handlers) -> None:
+async def test_a_generator_is_no_undo_that_ran(handlers: Handlers) -> None:
     assert isinstance(await handlers.call_undo(undo_of("odd.generator", "none"), Source()), Uncertain)
 
 

@@ -31,10 +31,23 @@ def tools() -> HandlerRegistry:
     return registry
 
 
-def undo(workflow_id: str, *handlers: str, verify: str | None = None, attempt: int = 0) -> UndoCommand:
+def undo(
+    workflow_id: str, *handlers: str, verify: str | None = None, attempt: int = 0, compares: bool = False
+) -> UndoCommand:
     entries = tuple(
         UndoEntry(
-            f"s-{handler}", handler, handler, 0, attempt, "key", b"{}", 1_000, 100, Idempotency.KEY, verify=verify
+            f"s-{handler}",
+            handler,
+            handler,
+            0,
+            attempt,
+            "key",
+            b"{}",
+            1_000,
+            100,
+            Idempotency.KEY,
+            verify=verify,
+            compares=compares,
         )
         for handler in handlers
     )
@@ -58,6 +71,7 @@ def test_what_the_modules_have_is_not_missing(tools: HandlerRegistry) -> None:
     [
         (undo("w", "pay.charge", "pay.old"), "the undo of pay.old", "No loaded module declares the tool"),
         (undo("w", "pay.charge", verify="pay.charge"), "the verify of pay.charge", "is loaded .*, without verify"),
+        (undo("w", "pay.charge", compares=True), "the capture of pay.charge", "is loaded .*, without capture"),
         (probe("pay.old"), "the probe of pay.old", "No loaded module declares the tool"),
         (resend("pay.old"), "the call of pay.old", "No loaded module declares the tool"),
     ],

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from pydantic import SecretStr
@@ -17,6 +18,7 @@ from amends.tools import (
     Absent,
     ContractError,
     DeclaredTool,
+    HandlerRegistry,
     Present,
     Secret,
     Step,
@@ -126,6 +128,46 @@ def _two_keys(a: str = KEY, b: str = KEY) -> None: ...
 OUTPUT = {"charge": "output.id"}
 
 
+def _generator(charge: str) -> Iterator[int]:
+    yield 1
+
+
+def _variable(*charge: str) -> None: ...
+
+
+def _untyped_probe(step) -> Unknown:  # type: ignore[no-untyped-def]
+    return Unknown()
+
+
+class Charged(TypedDict):
+    id: str
+    number: int
+
+
+@dataclass
+class Receipt:
+    id: str
+
+
+def _undo_of(function: Callable[..., Any], handler: Callable[..., Any], text: str) -> Any:
+    return compensable("a")(function).undo(arguments={"x": text})(handler)
+
+
+def _takes_order(order: int) -> Charged: ...  # type: ignore[empty-body]
+
+
+async def _gives_receipt() -> Receipt: ...  # type: ignore[empty-body]
+
+
+def _wants_text(x: str) -> None: ...
+
+
+def _wants_number(x: int) -> None: ...
+
+
+def _wants_list(x: list[str]) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("declare", "says"),
     [
@@ -167,12 +209,76 @@ OUTPUT = {"charge": "output.id"}
         (lambda: irreversible("a")(lambda: None).undo()(lambda: None), "Declare it compensable or reversible"),
         (lambda: read_only("a")(lambda: None).probe(lambda step: Unknown()), "Declare it compensable or reversible"),
         (lambda: options(_takes), "it is no tool"),
+        (lambda: _charge().undo(_takes), "with parentheses"),  # type: ignore[call-arg, arg-type]
+        (lambda: _charge().verify(), "without parentheses"),  # type: ignore[call-arg]
+        (lambda: _charge().verify(Undone, lease="3s"), "it takes no options"),  # type: ignore[call-arg]
+        (lambda: _undo(arguments=OUTPUT, lane=5)(_takes), "lane=5 is not a text"),
+        (lambda: _undo(arguments=OUTPUT, residue=5)(_takes), "residue=5 is not a text"),
+        (lambda: _undo(arguments=OUTPUT, commutes="no")(_takes), "commutes='no' is not True or False"),
+        (lambda: _undo(arguments={5: "output.id"})(_takes), "names the parameter 5"),
+        (lambda: compensable("a", version=3)(_takes), "version=3 is not a text"),  # type: ignore[arg-type]
+        (lambda: compensable("a", repeatable="no")(_takes), "'no' is not True or False"),  # type: ignore[arg-type]
+        (lambda: compensable("a", resources="input.x")(_takes), "is a list of texts"),
+        (lambda: compensable("a", resources=[5])(_takes), "is a list of texts"),  # type: ignore[list-item]
+        (lambda: _undo(arguments=OUTPUT)(compensable("b")(_takes)), "is itself the tool b"),
+        (lambda: _undo(arguments=OUTPUT)(_generator), "answer with `return`"),
+        (lambda: _charge().probe(_generator), "answer with `return`"),  # type: ignore[type-var]
+        (lambda: _charge().probe(_untyped_probe), "not 'step' without its type"),
+        (lambda: _undo(arguments=OUTPUT)(_variable), "positional only"),
+        (
+            lambda: _undo(arguments={"charge": "joyn('', output.ids)"})(_takes),
+            "no function joyn(); did you mean join()",
+        ),
+        (lambda: _undo(arguments={"charge": "join(output.ids)"})(_takes), "join() takes 2 argument(s), not 1"),
+        (lambda: _undo_of(_takes_order, _wants_text, "output.ident"), "returns Charged, which has id, number and no"),
+        (lambda: _undo_of(_gives_receipt, _wants_text, "output.ident"), "returns Receipt, which has id and no 'ident'"),
+        (
+            lambda: _undo_of(_takes_order, _wants_text, "input.order"),
+            "it is a number when it is recorded, and 'x' takes",
+        ),
+        (lambda: _undo_of(_takes_order, _wants_text, "output.number"), "change the type of 'x'"),
+        (lambda: _undo_of(_takes_order, _wants_list, "output.id"), "it is a text when it is recorded"),
     ],
 )
 def test_a_wrong_declaration_is_refused_with_its_line_and_what_to_change(declare: Callable[[], Any], says: str) -> None:
     with pytest.raises(ContractError, match=re.escape(says)) as caught:
         declare()
     assert re.search(r"test_tools_declaration\.py:\d+|'a'", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("handler", "text"),
+    [
+        (_wants_text, "output.id"),
+        (_wants_number, "output.id"),  # "17" is a number to pydantic
+        (_wants_number, "input.order"),
+        (_wants_number, "output.number"),
+        (_wants_text, "to_string(input.order)"),
+        (_wants_text, "output.id || output.number"),
+        (_wants_text, "join('-', ['a', output.id])"),
+        (_wants_text, "not_null(output.id, input.order, 'x')"),
+        (_wants_list, "[input.order, output.id]"),
+        (lambda x: None, "output.number"),
+        (lambda **given: None, "output.number"),
+    ],
+)
+def test_what_may_fit_is_let_be(handler: Callable[..., Any], text: str) -> None:
+    _undo_of(_takes_order, handler, text)
+
+
+def test_a_probe_without_an_undo_needs_a_name_that_can_be_a_lane() -> None:
+    def look(step: Step) -> Unknown:
+        return Unknown()
+
+    fine = irreversible("mail.send")(_takes)
+    fine.probe(look)
+    registry = HandlerRegistry()
+    registry.add(fine)
+    assert registry.lanes == ("mail",)
+    nowhere = irreversible("größe:mail.send")(_takes)
+    nowhere.probe(look)
+    with pytest.raises(ContractError, match="comes by the lane 'größe:mail'"):
+        _ = nowhere.tool.contract
 
 
 def test_a_natural_undo_must_be_verified_or_commute() -> None:

@@ -20,7 +20,6 @@ import pytest_asyncio
 from tests.integration.kafka_parts import DEADLINE_S, ROOT, eventually, settings_of
 from tests.integration.undo_tools import coroutine, lines_of, plain
 
-from amends.compensators.dead_letter import letting_through
 from amends.compensators.lane import group_of
 from amends.compensators.redis_registry import RedisRegistry, connect
 from amends.compensators.registry import ClaimRequest, Done
@@ -28,6 +27,7 @@ from amends.compensators.settings import CompensatorSettings
 from amends.compensators.worker import Worker
 from amends.kafka import GroupConsumer, KafkaSettings, PartitionReader, Publisher, Record, check_topics, create_topics
 from amends.kafka.errors import SettingsWrong, TopicsWrong
+from amends.kafka.letters import compressing
 from amends.kafka.records import TopicPartition
 from amends.local.kafka_server import KafkaServer
 from amends.local.redis_server import RedisServer
@@ -309,10 +309,11 @@ async def test_what_is_no_command_goes_to_the_dead_letters_byte_for_byte_and_the
         (b"w1", fact),
         (b"w1", encode(replace(command, workflow_id="another"))),
         (b"w1", os.urandom(1_048_000)),  # as large as the lane takes: its dead letter is larger
+        (b"w1", b"z" * 5_000_000),  # larger yet: it was compressed
         (None, encode(command)),
     ]
     partition = partition_for(b"w1", bench.kafka.partitions)
-    with Publisher(letting_through(bench.kafka)) as stranger:
+    with Publisher(compressing(bench.kafka)) as stranger:
         for key, value in bad:
             stranger.publish_sync(topic, key=key, value=value, partition=partition, headers=[("kept", b"\xfe")])
     async with bench.worker():

@@ -32,7 +32,6 @@ STARTING_ERRORS = (
     HandlersMissing,
     RegistryUnusable,
     KafkaFault,
-    ImportError,
 )
 """What says itself what to change; anything else is a bug, or a module's own exception, and keeps its traceback."""
 

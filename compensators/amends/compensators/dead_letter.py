@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 
 from amends.compensators.lane import group_of
 from amends.kafka.errors import WriteError
+from amends.kafka.letters import compressing, is_large
 from amends.kafka.publisher import Publisher
 from amends.kafka.records import Headers, Record
 from amends.kafka.settings import KafkaSettings
@@ -16,14 +18,6 @@ log = logging.getLogger(__name__)
 
 WRITE_AGAIN_MS = 500
 REASON_CHARACTERS_MAX = 1_000
-LETTER_BYTES_MAX = 2_097_152
-"""A dead letter holds a whole record of a lane, and headers: more than the client lets through by default."""
-
-
-def letting_through(kafka: KafkaSettings) -> KafkaSettings:
-    """Return the settings of a publisher that dead letters fit through."""
-    options = {"message.max.bytes": str(LETTER_BYTES_MAX), **kafka.options}
-    return kafka.model_copy(update={"options": options})
 
 
 def headers_for(record: Record, *, group: str, lane: str, reason: str, now_ms: int) -> Headers:
@@ -50,6 +44,13 @@ async def dead_letter(kafka: KafkaSettings, publisher: Publisher, lane: str, rec
     topic = kafka.topics.undo_dead_letters(lane)
     place = f"{record.topic}[{record.partition}]@{record.offset}"
     log.error("%s is no command and goes to %s: %s", place, topic, reason)
+    with contextlib.ExitStack() as stack:
+        if is_large(record.key, record.value, headers):
+            publisher = stack.enter_context(Publisher(compressing(kafka)))
+        await _written(publisher, topic, record, headers, place)
+
+
+async def _written(publisher: Publisher, topic: str, record: Record, headers: Headers, place: str) -> None:
     while True:
         try:
             await publisher.publish(

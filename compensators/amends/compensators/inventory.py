@@ -52,7 +52,7 @@ def plain_handlers(tools: HandlerRegistry) -> dict[HandlerName, str]:
     """Return the handlers, and the calls that may be sent again, that are no coroutines, and where each stands."""
     found: dict[HandlerName, str] = {}
     for tool in tools:
-        for role in (Role.UNDO, Role.PROBE, Role.VERIFY):
+        for role in (Role.UNDO, Role.PROBE, Role.VERIFY, Role.CAPTURE):
             handler = tools.find(role, tool.name)
             if handler is not None and not handler.asynchronous:
                 found[HandlerName(tool.name, role)] = handler.location
@@ -69,6 +69,8 @@ def asked_by(command: Command) -> Iterator[tuple[HandlerName, str]]:
                 yield HandlerName(entry.handler, Role.UNDO), entry.step_id
                 if entry.verify is not None:
                     yield HandlerName(entry.verify, Role.VERIFY), entry.step_id
+                if entry.compares:
+                    yield HandlerName(entry.tool_name, Role.CAPTURE), entry.step_id
         case ProbeCommand():
             yield HandlerName(command.handler, Role.PROBE), command.step_id
         case ResendCommand():

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import AsyncIterator, Callable
 
 from amends.compensators.inventory import plain_handlers
-from amends.compensators.processes import ProcessPool
+from amends.compensators.processes import ModulesBroken, ProcessPool
 from amends.compensators.redis_registry import RedisRegistry, connect
 from amends.compensators.registry import NoRegistry, Registry
 from amends.compensators.settings import CompensatorSettings
@@ -24,10 +25,23 @@ _SCHEMES = ("redis://", "rediss://", "unix://")
 
 
 def loaded_tools(settings: CompensatorSettings) -> HandlerRegistry:
-    """Import the modules. Raises ContractError, ImportError, and whatever a module raises."""
+    """Import the modules. Raises ContractError, ModulesBroken, and whatever else a module raises."""
     tools = HandlerRegistry()
-    tools.load(settings.modules)
+    for module in settings.modules:
+        if module.startswith("."):
+            raise ModulesBroken(_not_imported(module, "it begins with a dot"))
+        try:
+            tools.load([module])
+        except ImportError as error:
+            raise ModulesBroken(_not_imported(module, str(error))) from error
     return tools
+
+
+def _not_imported(module: str, why: str) -> str:
+    return (
+        f"the module {module} can't be imported: {why}. A MODULE is a dotted name, such as shop.payments, that Python "
+        f"finds from {os.getcwd()} or by PYTHONPATH"
+    )
 
 
 def lanes_to_serve(kafka: KafkaSettings, settings: CompensatorSettings, tools: HandlerRegistry) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 
 from amends.compensators.carrying import Parts, carry_out
 from amends.compensators.clock import lease_clock_ms
-from amends.compensators.dead_letter import letting_through
 from amends.compensators.dispatch import Dispatcher
 from amends.compensators.handlers import Handlers
 from amends.compensators.lane import Delivery, LaneEvents, LaneThread
@@ -29,6 +28,7 @@ from amends.compensators.watchdog import LoopWatchdog
 from amends.kafka.errors import KafkaFault
 from amends.kafka.follower import LedgerFollower
 from amends.kafka.health import Health, HealthServer
+from amends.kafka.letters import letting_through
 from amends.kafka.publisher import Publisher
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import require_topics

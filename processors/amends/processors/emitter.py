@@ -6,14 +6,13 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from amends.kafka.letters import compressing, is_large, letting_through
 from amends.kafka.publisher import Ack, Publisher, WriteError
 from amends.kafka.settings import KafkaSettings
 from amends.processors.emission import Emission
 from amends.processors.engine import EngineError
 from amends.processors.tenure import Tenure
 
-EMISSION_BYTES_MAX = 2_097_152
-"""A dead letter holds a whole ledger record, and headers: more than the client lets through by default."""
 REFUSED_FOR_GOOD = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"})
 """Answers to an emission that would be the same the next time."""
 
@@ -31,10 +30,8 @@ class Emitter:
     """
 
     def __init__(self, kafka: KafkaSettings, *, deadline_ms: int, queue_max: int) -> None:
-        options = {"message.max.bytes": str(EMISSION_BYTES_MAX), **kafka.options}
-        self._publisher = Publisher(
-            kafka.model_copy(update={"options": options}), deadline_ms=deadline_ms, queue_max=queue_max
-        )
+        self._publisher = Publisher(letting_through(kafka), deadline_ms=deadline_ms, queue_max=queue_max)
+        self._large = Publisher(compressing(kafka), deadline_ms=deadline_ms, queue_max=queue_max)  # opens at first use
         self._answers: deque[tuple[Tenure, int, Ack | WriteError]] = deque()
         self.unconfirmed = 0
         self.emitted = 0
@@ -42,7 +39,8 @@ class Emitter:
     def send(self, tenure: Tenure, emissions: list[tuple[int, Emission]]) -> None:
         """Hand over what a tenure emits. Never blocks."""
         for number, emission in emissions:
-            self._publisher.send(
+            large = is_large(emission.key, emission.value, emission.headers)
+            (self._large if large else self._publisher).send(
                 emission.topic,
                 key=emission.key,
                 value=emission.value,
@@ -74,13 +72,15 @@ class Emitter:
     def flush(self, deadline_ms: int) -> None:
         """Wait until all that was sent has its answer; `confirm` brings them."""
         self._publisher.flush(deadline_ms)
+        self._large.flush(deadline_ms)
 
     def close(self) -> None:
         """Give up what is on its way, and end."""
         self._publisher.close(0)
+        self._large.close(0)
 
     def _answered(self, tenure: Tenure, number: int, answer: Ack | WriteError) -> None:
-        self._answers.append((tenure, number, answer))  # in the publisher's thread
+        self._answers.append((tenure, number, answer))  # in a publisher's thread
 
 
 def _lost(partition: int, answer: WriteError) -> Exception:

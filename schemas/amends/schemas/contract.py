@@ -111,3 +111,8 @@ class Contract:
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
     writes: str = ""  # JMESPath over the step: what its capture reads once the call has happened; "": it is read again
     failed_calls_max: int | None = None  # calls of this tool that may fail in one epoch; one more turns the workflow
+
+
+def lane_of(contract: Contract) -> str:
+    """Return the lane with the credentials for this tool; its name up to the first dot where none is declared."""
+    return contract.undo.lane if contract.undo is not None else contract.tool_name.partition(".")[0]

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from jmespath.exceptions import JMESPathError
 
-from amends.schemas.contract import COMPARE, Contract, Effect, Idempotency, UndoTerms
+from amends.schemas.contract import COMPARE, Contract, Effect, Idempotency, UndoTerms, lane_of
 from amends.tools.errors import ArgumentsDoNotFit, CannotResend, ContractError
+from amends.tools.foresight import never_fits, wrong_function_of
 from amends.tools.handlers import Handler, Role
+from amends.tools.options import is_lane
 from amends.tools.resolve import ROOTS, Resolved, Unresolved, needs_outcome_for, reads_of
 
 if TYPE_CHECKING:
@@ -32,6 +34,12 @@ def check_takes_handlers(tool: Tool, handler: Handler) -> None:
             f"{handler.location}: a handler runs in another process, where there is no {handler.shape.self_name!r}. "
             "Make it a function or a static method that gets what it needs from its arguments."
         )
+    own = getattr(handler.shape.function, "tool", None)
+    if own is not None and own.effect is not Effect.NONE:
+        raise ContractError(
+            f"{handler.location}: the {handler.role} of {tool.name} is itself the tool {own.name}, which refuses to "
+            f"run outside a workflow. Put the decorator of the {handler.role} below that tool's, next to the function."
+        )
 
 
 def check_undo(tool: Tool, handler: Handler, terms: UndoTerms) -> None:
@@ -40,7 +48,8 @@ def check_undo(tool: Tool, handler: Handler, terms: UndoTerms) -> None:
         if name not in known and not shape.takes_any_keyword:
             raise ContractError(f"{handler.location}: the undo has no parameter {name!r}{_nearest(name, known)}.")
         _check_expression(tool, handler, name, text)
-    positional = [n for n, p in known.items() if p.kind is inspect.Parameter.POSITIONAL_ONLY]
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
+    positional = [n for n, p in known.items() if p.kind in by_place and (n in terms.arguments or n in shape.required)]
     if positional:
         raise ContractError(f"{handler.location}: {positional[0]!r} is positional only; handlers are called by name.")
     missing = sorted(shape.required - set(terms.arguments))
@@ -64,6 +73,9 @@ def _check_expression(tool: Tool, handler: Handler, name: str, text: str) -> Non
         paths = reads_of(text)
     except JMESPathError as error:
         raise ContractError(f"{where} is no JMESPath: {str(error).splitlines()[0]}") from error
+    wrong = wrong_function_of(text)
+    if wrong is not None:
+        raise ContractError(f"{where}: {wrong}.")
     for path in paths:
         if not path or path[0] not in ROOTS:
             raise ContractError(f"{where} must start from one of {', '.join(ROOTS)}.")
@@ -73,6 +85,9 @@ def _check_expression(tool: Tool, handler: Handler, name: str, text: str) -> Non
             )
         if path[0] == "input":
             _check_input(tool, where, path[1:])
+    never = never_fits(tool.shape, handler.shape, name, text)
+    if never is not None:
+        raise ContractError(f"{where}: {never}.")
 
 
 def check_capture(tool: Tool, handler: Handler, writes: str) -> None:
@@ -120,7 +135,8 @@ def _nearest(name: str, known: Mapping[str, Any]) -> str:
 
 def check_probe(tool: Tool, handler: Handler) -> None:
     if handler.shape.required:
-        names = ", ".join(map(repr, sorted(handler.shape.required)))
+        required = sorted(handler.shape.required)
+        names = ", ".join(f"{name!r} without its type" if name == "step" else repr(name) for name in required)
         raise ContractError(
             f"{handler.location}: a probe gets the whole `step: Step` (and the call's key, by `KEY`), not {names}: "
             "where the outcome is unknown, only the step is there."
@@ -130,6 +146,11 @@ def check_probe(tool: Tool, handler: Handler) -> None:
 def check_whole(tool: Tool, contract: Contract) -> None:
     """Rules between handlers, once all are declared."""
     undo, verify = contract.undo, tool.verify
+    if tool.probe is not None and not is_lane(lane_of(contract)):
+        raise ContractError(
+            f"{tool.probe.location}: the probe of {tool.name} comes by the lane {lane_of(contract)!r}, which is to be "
+            "part of a topic's name. Have the tool's name begin with letters, digits, _ or - up to its first dot."
+        )
     if verify is not None:
         if undo is None:
             raise ContractError(

@@ -205,7 +205,13 @@ def _handler(tool: Tool, role: Role, function: AnyCallable, options: UndoOptions
     )
 
 
-def _undo(tool: Tool, **options: Unpack[UndoOptions]) -> Callable[[F], F]:
+def _undo(tool: Tool, *misplaced: object, **options: Unpack[UndoOptions]) -> Callable[[F], F]:
+    if misplaced:
+        raise ContractError(
+            f"{location_of(misplaced[0])}: write the undo of {tool.name} with parentheses, and say by name what its "
+            'parameters get: `.undo(arguments={"charge": "output.id"})`.'
+        )
+
     def declare(function: F) -> F:
         handler = _handler(tool, Role.UNDO, function, options)
         terms = undo_terms_of(tool.name, handler.shape, options)
@@ -240,7 +246,12 @@ def _probe(tool: Tool, function: AnyCallable | None = None, /, **options: Unpack
     return declare if function is None else declare(function)
 
 
-def _verify(tool: Tool, function: F, /) -> F:
+def _verify(tool: Tool, function: F | None = None, /, **options: object) -> F:
+    if function is None or options:
+        raise ContractError(
+            f"{tool.location}: write the verify of {tool.name} without parentheses, `.verify`: it takes no options. It "
+            "is given the undo's arguments and has the undo's lease."
+        )
     tool.add_verify(_handler(tool, Role.VERIFY, function))
     return function
 

@@ -70,6 +70,11 @@ class CaptureOptions(TypedDict, total=False):
     writes: str  # JMESPath over input, captured, output: what it reads after the call. Default: it is read again
 
 
+def is_lane(name: str) -> bool:
+    """Tell whether a lane may be called so: it is part of a topic's name."""
+    return _LANE.fullmatch(name) is not None
+
+
 def contract_of(effect: Effect, name: str, shape: Shape, given: ToolOptions) -> Contract:
     """Return the contract as far as the decorator says it."""
     where = f"{shape.location}: {name!r}"
@@ -90,12 +95,13 @@ def contract_of(effect: Effect, name: str, shape: Shape, given: ToolOptions) -> 
         settle_ms=_duration(where, given, "settles_in", defaults.settle_ms),
     )
     _exceptions(where, "refused_by", given.get("refused_by", ()))
+    _plain(where, given, {"version": str, "repeatable": bool})
     return Contract(
         tool_name=name,
         effect=effect,
         tool_version=given.get("version", ""),
         call=call,
-        resources=tuple(given.get("resources", ())),
+        resources=_resources(where, given),
         repeatable=given.get("repeatable", False),
     )
 
@@ -104,8 +110,9 @@ def undo_terms_of(tool_name: str, shape: Shape, given: UndoOptions) -> UndoTerms
     """Return the terms of an undo."""
     where = f"{shape.location}: the undo of {tool_name!r}"
     _known(where, given, UndoOptions)
+    _plain(where, given, {"lane": str, "residue": str, "commutes": bool})
     lane = given.get("lane") or tool_name.partition(".")[0]
-    if _LANE.fullmatch(lane) is None:
+    if not is_lane(lane):
         raise ContractError(
             f"{where} has no lane {lane!r}: it is part of a topic's name. Give lane=... of letters, digits, . _ or -"
         )
@@ -166,7 +173,25 @@ def _arguments(where: str, given: UndoOptions) -> dict[str, str]:
     arguments: object = given.get("arguments") or {}
     if not isinstance(arguments, Mapping):
         raise ContractError(f'{where}: arguments is a mapping, such as arguments={{"charge": "output.id"}}.')
+    for name in cast("Mapping[object, object]", arguments):
+        if not isinstance(name, str):
+            raise ContractError(f"{where}: arguments names the parameter {name!r}, which is no text.")
     return dict(cast("Mapping[str, str]", arguments))
+
+
+def _resources(where: str, given: ToolOptions) -> tuple[str, ...]:
+    resources: object = given.get("resources", ())
+    texts = not isinstance(resources, str) and isinstance(resources, Sequence)
+    if not texts or not all(isinstance(entry, str) for entry in cast("Sequence[object]", resources)):
+        raise ContractError(f'{where}: resources is a list of texts, such as resources=["input.account"].')
+    return tuple(cast("Sequence[str]", resources))
+
+
+def _plain(where: str, given: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
+    for name, kind in kinds.items():
+        if name in given and type(given[name]) is not kind:
+            wanted = "True or False" if kind is bool else "a text"
+            raise ContractError(f"{where}: {name}={given[name]!r} is not {wanted}.")
 
 
 def _known(where: str, given: Mapping[str, Any], options: type) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any, cast
 
+from amends.schemas.contract import lane_of
 from amends.tools.declaration import Tool
 from amends.tools.errors import ContractError, NoHandler
 from amends.tools.handlers import Handler, Role
@@ -107,7 +108,8 @@ class HandlerRegistry:
     @property
     def lanes(self) -> tuple[str, ...]:
         """The lanes that the loaded tools' undos and probes come by."""
-        return tuple(sorted({t.contract.undo.lane for t in self if t.contract.undo is not None}))
+        contracts = [tool.contract for tool in self]
+        return tuple(sorted({lane_of(c) for c in contracts if c.undo is not None or c.probe is not None}))
 
     def problems(self) -> list[str]:
         """Return what leaves work to people, tool by tool, in words."""

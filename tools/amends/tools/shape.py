@@ -79,6 +79,7 @@ class Shape:
     secrets: frozenset[str]
     asynchronous: bool
     signature: inspect.Signature  # the callable's own, whole
+    returns: Any  # the hint of what a call gives, awaited
 
     @property
     def all_parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -130,8 +131,9 @@ def shape_of(function: AnyCallable, *, handler: bool = False) -> Shape:
     target = underlying(function)
     if not callable(function) or inspect.isclass(function):
         raise ContractError(f"{location}: a function, method or callable object is wanted, not {type(function)}.")
-    if not handler and (inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)):
-        raise ContractError(f"{location}: a generator does its work after the call ended; return a list instead.")
+    if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
+        instead = "answer with `return`" if handler else "return a list instead"
+        raise ContractError(f"{location}: a generator does its work after the call ended; {instead}.")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
@@ -161,6 +163,7 @@ def shape_of(function: AnyCallable, *, handler: bool = False) -> Shape:
         secrets=frozenset(marked | {n for n in recorded if is_secret(hints[n])}),
         asynchronous=_is_asynchronous(function, target, returns),
         signature=signature,
+        returns=_awaited(returns),
     )
 
 
@@ -175,6 +178,11 @@ def _is_asynchronous(function: object, target: object, returns: Any) -> bool:
         return True
     origin = typing.get_origin(returns) or returns
     return origin in (Awaitable, Coroutine)
+
+
+def _awaited(returns: Any) -> Any:
+    arguments = typing.get_args(returns)
+    return arguments[-1] if typing.get_origin(returns) in (Awaitable, Coroutine) and arguments else returns
 
 
 def _hint(annotation: Any, target: object) -> Any:
