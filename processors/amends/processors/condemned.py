@@ -6,7 +6,7 @@ A step that nobody condemned is left alone, save that a claim of success asks wh
 
 from __future__ import annotations
 
-from amends.processors import attempts, undos
+from amends.processors import attempts, undos, windows
 from amends.processors.ladder import Rung, climb
 from amends.processors.state import (
     CLOSED_UNDO,
@@ -22,7 +22,7 @@ from amends.processors.state import (
 )
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
-from amends.schemas.contract import DECLARED, Effect
+from amends.schemas.contract import DECLARED, Contract, Effect
 
 REVIVABLE = frozenset({"unknown", "arguments_missing", "unclassified", "no_undo"})
 """Given up on for want of something that may still come: certainty, an output, or the STARTED with the contract."""
@@ -41,14 +41,43 @@ def bring_on(workflow: Workflow, number: int, offset: int, at_ms: int) -> None:
     step = workflow.steps[number]
     what = owed(step, workflow.contract_of(step))
     if what is Standing.ABSENT:
-        workflow.put(_given_up_in_vain(step, at_ms))
+        workflow.put(_without_warning(_given_up_in_vain(step, at_ms), at_ms))
         return
     if _is_given_up_unseen(step):
         reason = f"{step.tool_name} came to light after its undo had been given up on and it was said to be absent"
         step = undos.with_undo_dead(step, "undo_failed", reason, offset, at_ms)
         workflow.put(step)
     if what is Standing.PRESENT and not _is_blocked(step):
-        workflow.put(_with_undo(workflow, step, offset, at_ms))
+        step = _with_undo(workflow, step, offset, at_ms)
+    if step.undo is not None and step.undo.state is UndoState.DEAD:
+        step = _without_warning(step, at_ms)
+    workflow.put(step)
+
+
+def _without_warning(step: Step, at_ms: int) -> Step:
+    """What a person was warned of is decided: by the undo, or by the incident that is open now."""
+    return attempts.without_trouble(step, windows.CLOSING, at_ms, "it is decided")
+
+
+def window_ran_out(workflow: Workflow, step: Step, offset: int, at_ms: int) -> None:
+    """The window of a step is nearly over, or over, and its undo still waits."""
+    contract, undo = workflow.contract_of(step), step.undo
+    closes_ms, warned_ms = windows.closes_at_ms(step, contract), windows.warned_at_ms(step, contract)
+    if closes_ms is None or warned_ms is None or at_ms < warned_ms:
+        return
+    if undo is not None and undo.state is UndoState.DUE and at_ms >= closes_ms:
+        _, reason = _window_closed(step, contract)
+        put(workflow, undos.with_undo_dead(step, windows.CLOSED, reason, offset, at_ms), offset, at_ms)
+    elif undo is None or undo.state is not UndoState.OPEN:
+        left_s = max(0, closes_ms - at_ms) / 1000
+        reason = f"{step.tool_name} can be undone for {left_s:g} s more, and its undo still waits"
+        put(workflow, attempts.with_trouble(step, windows.CLOSING, reason, offset, at_ms), offset, at_ms)
+
+
+def _window_closed(step: Step, contract: Contract | None) -> tuple[str, str]:
+    window_ms = contract.undo.window_ms if contract is not None and contract.undo is not None else None
+    limit = f"{(window_ms or 0) / 1000:g} s"
+    return windows.CLOSED, f"{step.tool_name} could be undone within {limit} of its call, and they are over"
 
 
 def _is_blocked(step: Step) -> bool:
@@ -121,6 +150,8 @@ def _obstacle(workflow: Workflow, step: Step, at_ms: int) -> tuple[str, str] | N
         return "unclassified", f"{step.tool_name} has no declared class: nobody said how it is undone"
     if contract.undo is None:
         return "no_undo", f"{step.tool_name} has no undo declared"
+    if windows.is_closed(step, contract, at_ms):
+        return _window_closed(step, contract)
     if step.undo_arguments is None:
         rung = climb(step, Standing.PRESENT, contract, condemned=True, now_ms=at_ms).rung
         if rung is Rung.RESEND:

@@ -176,6 +176,9 @@ class Dependencies:
         """Return how many of the nearest steps that were built on this one hold it."""
         return self._nodes[number].held_by
 
+    def rank_of(self, number: int) -> Rank:
+        return self._nodes[number].rank
+
     def claim(self, name: str) -> Iterator[int]:
         """Yield the steps that claim a name."""
         found = self._names.get(name)

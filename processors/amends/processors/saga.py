@@ -16,7 +16,7 @@ import dataclasses
 from typing import assert_never
 
 from amends.processors import attempts, closing, diagnosis, turning, undos
-from amends.processors.condemned import leave_ladder, put
+from amends.processors.condemned import leave_ladder, put, window_ran_out
 from amends.processors.diagnosis import Action, Signal
 from amends.processors.ladder import last_end_offset
 from amends.processors.state import (
@@ -28,9 +28,11 @@ from amends.processors.state import (
     replace,
 )
 from amends.processors.timers import Silences
+from amends.processors.windows import armed_offset
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
 from amends.schemas.facts import (
+    PARALLEL_UNDOS,
     UNKNOWN_OFFSET,
     Carry,
     Decision,
@@ -164,6 +166,7 @@ def _fold_start(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int
             asked_offset=offset,
             traceparent=fact.traceparent,
             observe=fact.attributes.get("mode") == "observe",
+            in_parallel=fact.attributes.get(PARALLEL_UNDOS) != "no",
         )
     )
 
@@ -222,6 +225,9 @@ def _fold_timeout(workflow: Workflow, fact: Timeout, offset: int, at_ms: int, si
         case TimeoutKind.LADDER:
             if step is not None and fact.armed_offset == last_end_offset(step):
                 leave_ladder(workflow, step, offset, at_ms)
+        case TimeoutKind.WINDOW:
+            if step is not None and step.number in workflow.owing and fact.armed_offset == armed_offset(step):
+                window_ran_out(workflow, step, offset, at_ms)
 
 
 def _is_step_due(step: Step, fact: Timeout, at_ms: int) -> bool:

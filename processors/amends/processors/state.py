@@ -206,6 +206,7 @@ class Header:
     troubles: tuple[Trouble, ...] = ()
     turns: tuple[Turn, ...] = ()  # in the order of epochs
     savepoints: tuple[Savepoint, ...] = ()  # oldest first
+    in_parallel: bool = True  # what was not built on one another may be undone side by side
 
 
 # --- what follows from a record --------------------------------------------------------------------------------------

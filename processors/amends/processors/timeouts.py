@@ -19,6 +19,7 @@ from amends.processors.state import (
 )
 from amends.processors.timers import Silences
 from amends.processors.undos import forgotten_at_ms
+from amends.processors.windows import armed_offset
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
 from amends.schemas.facts import Timeout, TimeoutKind
@@ -53,8 +54,9 @@ def armed(workflow: Workflow, silences: Silences, now_ms: int) -> Iterator[Armed
     for number in workflow.undoing:
         yield _of_undo(workflow.steps[number], header.epoch)
     if not header.observe:
-        for number in workflow.owing:
+        for number in workflow.climbing:
             yield from _of_ladder(workflow, workflow.steps[number], now_ms, condemned=True)
+        yield from _of_windows(workflow, now_ms)
     if header.phase is Phase.FINISHING:
         for number in workflow.unsure if header.observe else workflow.expected():
             yield from _of_ladder(workflow, workflow.steps[number], now_ms, condemned=False)
@@ -91,6 +93,16 @@ def _of_undo(step: Step, epoch: int) -> Armed:
     armed_offset = dict(undo.started).get(undo.attempt, -1)
     name = (TimeoutKind.UNDO, armed_offset, step.step_id, None, undo.generation, undo.attempt)
     return Armed(undo.opened_at_ms + undo.lease_ms, undo.lease_ms, name, epoch)
+
+
+def _of_windows(workflow: Workflow, now_ms: int) -> Iterator[Armed]:
+    """Those that are due, and the next one."""
+    for due_ms, number in workflow.windows.entries:
+        step = workflow.steps[number]
+        name = (TimeoutKind.WINDOW, armed_offset(step), step.step_id, None, None, None)
+        yield Armed(due_ms, LADDER_LEASE_MS, name, workflow.header.epoch)
+        if due_ms > now_ms:
+            return
 
 
 def _of_ladder(workflow: Workflow, step: Step, now_ms: int, *, condemned: bool) -> Iterator[Armed]:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from amends.processors.attempts import with_trouble, without_trouble
 from amends.processors.state import CLOSED_UNDO, NOWHERE, Step, Undo, UndoState, in_words, is_key_remembered, replace
+from amends.processors.windows import is_closed
 from amends.schemas.contract import COMPARE, Contract, Idempotency, UndoTerms
 from amends.schemas.facts import CHANGED_SINCE, Decision, Resolution, UndoEvent, UndoStatus
 
@@ -256,6 +257,7 @@ def _retried(step: Step, undo: Undo, fact: Resolution, contract: Contract | None
         version=undo.version + 1,
         not_before_ms=at_ms,
         owner="",
+        late=undo.late or is_closed(step, contract, at_ms),
     )
     return _without_troubles(replace(step, undo=granted), at_ms, fact.by)
 

@@ -10,7 +10,9 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from amends.processors.dependencies import WINDOW_OPEN, Dependencies
 from amends.processors.state import (
+    CLOSED_UNDO,
     TURNED_PHASES,
     Header,
     Standing,
@@ -24,6 +26,7 @@ from amends.processors.state import (
     replace,
     standing,
 )
+from amends.processors.windows import Timetable, closes_at_ms, next_at_ms
 from amends.schemas.contract import Contract
 
 _UNSURE = (Standing.OPEN, Standing.UNKNOWN)
@@ -48,7 +51,10 @@ class Workflow:
     condemned: set[int] = field(default_factory=set[int])  # steps that a turn says are to be undone
     owing: set[int] = field(default_factory=set[int])  # condemned steps of which something is still owed
     undoing: set[int] = field(default_factory=set[int])  # steps whose undo is OPEN
+    climbing: set[int] = field(default_factory=set[int])  # owing steps that time alone may bring on
     troubled: set[int] = field(default_factory=set[int])  # steps that are or were an incident
+    windows: Timetable = field(default_factory=Timetable)  # owing steps whose undo window closes
+    dependencies: Dependencies | None = None  # the order of undoing; kept once something is condemned
     order: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # (first offset, number), ascending
     changed: set[int | None] = field(default_factory=set[int | None])
 
@@ -109,14 +115,38 @@ class Workflow:
         if self.header.turns:
             condemned = is_condemned(step, self.header.turns)
             _mark(self.condemned, number, condemned)
-            _mark(self.owing, number, condemned and owed(step, self.contract_of(step)) is not Standing.ABSENT)
+            owing = condemned and owed(step, self.contract_of(step)) is not Standing.ABSENT
+            _mark(self.owing, number, owing)
+            _mark(self.climbing, number, owing and _is_climbing(step))
+            self.windows.set(number, next_at_ms(step, self.contract_of(step)) if owing else None)
+            if self.dependencies is not None:
+                self.dependencies.put(step, self._told(step), self._is_pending(step), self._closes_at_ms(step))
 
     def reindex(self) -> None:
         """Rebuild every index, after a restore or a turn."""
         self.by_id = {step.step_id: step.number for step in self.steps}
         self.order = sorted((step.first_offset, step.number) for step in self.steps)
+        self.dependencies = None
         for step in self.steps:
             self.index(step)
+        if self.header.turns and not self.header.observe:
+            self.dependencies = Dependencies(lifo=not self.header.in_parallel)
+            self.dependencies.build(
+                (step, self._told(step), self._is_pending(step), self._closes_at_ms(step)) for step in self.steps
+            )
+
+    def _told(self, step: Step) -> list[int]:
+        """Return the steps that this one says it was built on."""
+        after = step.flow.after if step.flow is not None else ()
+        return [self.by_id[name] for name in after if name in self.by_id]
+
+    def _is_pending(self, step: Step) -> bool:
+        """Whether what this step was built on waits for it. A failed undo never blocks."""
+        return step.number in self.owing and (step.undo is None or step.undo.state is not UndoState.DEAD)
+
+    def _closes_at_ms(self, step: Step) -> int:
+        closes_ms = closes_at_ms(step, self.contract_of(step))
+        return WINDOW_OPEN if closes_ms is None else closes_ms
 
     def open_troubles(self) -> list[tuple[Step | None, Trouble]]:
         """Every open incident, those of the workflow itself first."""
@@ -142,6 +172,13 @@ class Workflow:
             for t in self.header.troubles
         )
         self.put_header(replace(self.header, troubles=troubles))
+
+
+def _is_climbing(step: Step) -> bool:
+    """Whether a step that is owed may be brought on by time alone: it climbs the ladder, or its undo may be forgotten
+    by the remote."""
+    undo = step.undo
+    return undo is None or undo.state in CLOSED_UNDO or (undo.state is UndoState.DUE and undo.doubt)
 
 
 def _mark(numbers: set[int], number: int, member: bool) -> None:

@@ -17,6 +17,10 @@ UNKNOWN_OFFSET = -1
 """`workflow_offset` of a writer that does not know it; 0 is a real offset."""
 
 
+PARALLEL_UNDOS = "parallel_undos"
+"""Attribute of a workflow's STARTED: "no" where its steps are to be undone one after the other, last first."""
+
+
 class StepStatus(StrEnum):
     REQUESTED = "REQUESTED"
     STARTED = "STARTED"
