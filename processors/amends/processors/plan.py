@@ -1,10 +1,9 @@
 """The plan: what is to be done next about the condemned steps of a workflow, computed from state and never stored.
 
-Order is LIFO by first offset of STARTED. A step whose undo is open or waits for its backoff, or that is open or unknown
-itself, stops the walk: what was built before it waits. A step that is an incident does not: a failed undo never blocks
-an independent one.
-Undos that are due one behind another in one lane are one command, a run. Probes change nothing in the world and wait
-for nobody.
+A step whose undo is open or waits for its backoff, or that is open or unknown itself, holds what it was built on
+(`dependencies`), and nothing else. A step that is an incident holds nothing: a failed undo never blocks.
+Undos that follow one another in one lane are one command, a run (`runs`); what has nothing to do with one another is
+commanded side by side. Probes change nothing in the world and wait for nobody.
 """
 
 from __future__ import annotations
@@ -12,26 +11,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from amends.processors.ladder import Rung, climb
+from amends.processors.runs import BOUNDS, Bounds, Run, ready
 from amends.processors.state import (
-    CLOSED_UNDO,
     Standing,
     Step,
     Undo,
-    UndoState,
-    has_open_attempt,
     is_key_remembered,
     owed,
-    settles_at_ms,
     standing,
 )
-from amends.processors.undos import forgotten_at_ms, shows_whether_undone
+from amends.processors.undos import shows_whether_undone
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Command, Phase, ProbeCommand, ResendCommand, UndoCommand, UndoEntry
 from amends.schemas.contract import COMPARE, Contract, Idempotency, UndoTerms
 from amends.schemas.contract import lane_of as lane_of  # the outbox has it from here
 from amends.schemas.keys import forward_key, undo_key
-
-RUN_MAX = 32
 
 
 @dataclass(slots=True)
@@ -47,7 +41,7 @@ class Plan:
             self.wake_at_ms = at_ms
 
 
-def plan(workflow: Workflow, as_of: int, now_ms: int) -> Plan:
+def plan(workflow: Workflow, as_of: int, now_ms: int, bounds: Bounds = BOUNDS) -> Plan:
     """Return the commands of a workflow.
 
     Args:
@@ -63,7 +57,7 @@ def plan(workflow: Workflow, as_of: int, now_ms: int) -> Plan:
     if workflow.owing:
         for number in sorted(workflow.unsure & workflow.owing):
             _plan_probe(workflow, workflow.steps[number], True, now_ms, made)
-        _plan_undos(workflow, now_ms, made)
+        _plan_undos(workflow, bounds, now_ms, made)
     return made
 
 
@@ -81,45 +75,11 @@ def _plan_probe(workflow: Workflow, step: Step, condemned: bool, now_ms: int, ma
         made.commands.append(_probe(workflow, step, contract, made.as_of, now_ms))
 
 
-def _plan_undos(workflow: Workflow, now_ms: int, made: Plan) -> None:
-    run: list[tuple[Step, Contract]] = []
-    for _, number in reversed(workflow.order):
-        if number not in workflow.owing:
-            continue
-        step = workflow.steps[number]
-        if step.undo is not None and step.undo.state is UndoState.DEAD:
-            continue
-        contract = workflow.contract_of(step)
-        if contract is None or not _joins(workflow, step, contract, run, now_ms, made):
-            break
-    if run:
-        made.commands.append(_run(workflow, run, made.as_of, now_ms))
-
-
-def _joins(
-    workflow: Workflow, step: Step, contract: Contract, run: list[tuple[Step, Contract]], now_ms: int, made: Plan
-) -> bool:
-    """Add a step to the run if its undo is due now; False stops the walk."""
-    undo, terms = step.undo, contract.undo
-    if has_open_attempt(step):
-        return False
-    if undo is None or undo.state in CLOSED_UNDO:
-        if not run:
-            _plan_resend(workflow, step, contract, now_ms, made)
-        return False
-    if undo.state is not UndoState.DUE or terms is None or step.undo_arguments is None:
-        return False
-    forgotten_ms = forgotten_at_ms(undo, contract)
-    if forgotten_ms is not None and now_ms >= forgotten_ms:
-        return False  # too late for a machine: its Timeout makes it an incident
-    due_ms = max(undo.not_before_ms, settles_at_ms(step, contract))
-    if due_ms > now_ms:
-        made.wake(due_ms)
-        return False
-    if run and (run[0][1].undo or terms).lane != terms.lane:
-        return False
-    run.append((step, contract))
-    return len(run) < RUN_MAX
+def _plan_undos(workflow: Workflow, bounds: Bounds, now_ms: int, made: Plan) -> None:
+    found = ready(workflow, bounds, now_ms, made.wake)
+    for step, contract in found.unsure:
+        _plan_resend(workflow, step, contract, now_ms, made)
+    made.commands.extend(_run(workflow, run, made.as_of, now_ms) for run in found.runs)
 
 
 def _plan_resend(workflow: Workflow, step: Step, contract: Contract, now_ms: int, made: Plan) -> None:
@@ -136,7 +96,7 @@ def _plan_resend(workflow: Workflow, step: Step, contract: Contract, now_ms: int
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
-def _run(workflow: Workflow, run: list[tuple[Step, Contract]], as_of: int, now_ms: int) -> UndoCommand:
+def _run(workflow: Workflow, run: Run, as_of: int, now_ms: int) -> UndoCommand:
     header = workflow.header
     entries = tuple(entry(step, contract, now_ms) for step, contract in run)
     safe = all(e.idempotency is not Idempotency.NEITHER for e in entries)
