@@ -59,6 +59,8 @@ class Script:
     tries_max: int = 2
     on_trouble: str = "fail"  # or "skip": go on with the next call
     thinks_ms: int = 0  # at most, before each call
+    bases: tuple[tuple[int, ...], ...] = ()  # by call: the earlier calls whose ids are among its arguments, if known
+    told: tuple[tuple[int, ...], ...] = ()  # by call: the earlier calls that it says it is built on
 
 
 @dataclass(slots=True)
@@ -94,7 +96,8 @@ class AgentProcess(Process):
         terms = ScopeTerms(script.workflow_id, name, LEASE_MS, WITHIN_MS, WITHIN_MS, WITHIN_MS)
         self._scope = Scope(Opening(terms, name, existing), self)
         self._waiting: _Waiting | None = None
-        self._calling = (script.tools[0], "")
+        self._calling: tuple[Tool, dict[str, Any]] = (script.tools[0], {})
+        self._ids: dict[int, str] = {}  # what calls have returned
         self._scope.board._wakers.add(lambda: pipeline.schedule.after(0, self._look, self))
         self.over = False
 
@@ -179,7 +182,7 @@ class AgentProcess(Process):
         for number, tool in enumerate(script.tools):
             if script.thinks_ms:
                 yield Think(self._pipeline.chance.randint(0, script.thinks_ms))
-            good = yield from self._try(f"call-{number}", tool)
+            good = yield from self._try(number, tool)
             if not good and script.on_trouble == "fail":
                 self._ended((yield from fail_flow(scope.terms, RuntimeError("a call failed"))))
                 return
@@ -188,10 +191,13 @@ class AgentProcess(Process):
         else:
             self._ended((yield from claim_flow(scope.terms)))
 
-    def _try(self, call_id: str, tool: Tool) -> Generator[Any, Any, bool]:
-        subject = f"{self.script.workflow_id}/{call_id}"
-        call = Call(tool.contract, tool.contract_bytes, {"subject": subject}, call_id=call_id)
-        self._calling = (tool, subject)
+    def _try(self, number: int, tool: Tool) -> Generator[Any, Any, bool]:
+        call_id = f"call-{number}"
+        given = self._given(number, tool)
+        told = self.script.told[number] if self.script.told else ()
+        after = tuple(f"call-{base}" for base in told)
+        call = Call(tool.contract, tool.contract_bytes, given, call_id=call_id, after=after)
+        self._calling = (tool, given)
         for _ in range(self.script.tries_max):
             before = self._attempts
             try:
@@ -206,6 +212,7 @@ class AgentProcess(Process):
                 continue
             if isinstance(result, Returned):
                 self._belief.calls[call_id] = Told.DONE
+                self._ids[number] = result.value["id"]
                 return True
             refused = isinstance(result, Raised) and isinstance(result.error, Declined)
             known_before = self._belief.calls.get(call_id)
@@ -214,6 +221,14 @@ class AgentProcess(Process):
             elif known_before is not Told.UNKNOWN:
                 self._belief.calls[call_id] = Told.REFUSED
         return False
+
+    def _given(self, number: int, tool: Tool) -> dict[str, Any]:
+        """The arguments of a call: what it is about, and ids that earlier calls returned."""
+        given: dict[str, Any] = {"subject": f"{self.script.workflow_id}/call-{number}"}
+        bases = self.script.bases[number] if self.script.bases else ()
+        if bases:
+            given["on"] = [self._ids[base] for base in bases if base in self._ids]
+        return given | ({"account": tool.account} if tool.account else {})
 
     def _ended(self, how: Outcome | AmendsError) -> None:
         self._pipeline.schedule.say(self.name, f"ends: {type(how).__name__}")
@@ -271,7 +286,7 @@ class AgentProcess(Process):
 
     def _invoke(self, effect: asks.Invoke, answer: Callable[[Any], None]) -> None:
         pipeline, mix, schedule = self._pipeline, self._pipeline.mix, self._pipeline.schedule
-        tool, subject = self._calling
+        tool, given = self._calling
         refuse, uncertain = pipeline.happens(mix.call_refused), pipeline.happens(mix.call_uncertain)
         if uncertain and pipeline.chance.random() < 0.4:  # it never arrives
             schedule.after(pipeline.delay_ms(), lambda: answer(Raised(ConnectionError("reset"))), self)
@@ -281,12 +296,10 @@ class AgentProcess(Process):
             schedule.after(pipeline.delay_ms(), lambda: answer(Raised(ConnectionError("reset"))), self)
 
         def land() -> None:
-            deed = pipeline.world.call(tool, subject, effect.key, effect.attempt, schedule.now_ms, refuse=refuse)
-            schedule.say(
-                "world",
-                f"{tool.name} {subject} {'refused' if deed is None else f'did {deed.number}'} ({effect.attempt})",
-            )
-            result = Raised(Declined("no")) if deed is None else Returned({"number": deed.number})
+            deed = pipeline.world.call(tool, given, effect.key, effect.attempt, schedule.now_ms, refuse=refuse)
+            what = "refused" if deed is None else f"did {deed.number}"
+            schedule.say("world", f"{tool.name} {given['subject']} {what} ({effect.attempt})")
+            result = Raised(Declined("no")) if deed is None else Returned(deed.output)
             if not uncertain:
                 schedule.after(pipeline.delay_ms(), lambda: answer(result), self)
 

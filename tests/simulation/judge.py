@@ -46,6 +46,7 @@ class Case:
         self.started: dict[str, int] = {}  # step -> offset of its first STARTED
         self.undo_started: dict[str, list[tuple[int, str, int]]] = defaultdict(list)  # step -> (offset, owner, number)
         self.dead: dict[str, list[tuple[int, frozenset[str]]]] = defaultdict(list)  # workflow -> (offset, dead steps)
+        self.told: dict[str, frozenset[str]] = {}  # step -> steps it says it was built on
         self.absent: dict[str, int] = {}  # attempt -> when it was proven absent
         self.asked: set[str] = set()  # workflows whose undoing a person asked for
         for record in ledger:
@@ -58,6 +59,7 @@ class Case:
         if isinstance(fact, StepEvent) and fact.status is StepStatus.STARTED:
             self.steps.setdefault(forward_key(fact.step_id), (workflow_id, fact.step_id))
             self.started.setdefault(fact.step_id, record.offset)
+            self.told.setdefault(fact.step_id, frozenset(fact.after))
         elif isinstance(fact, UndoEvent) and fact.status is UndoStatus.STARTED:
             self.undo_started[fact.step_id].append((record.offset, fact.owner, fact.generation))
         elif isinstance(fact, Resolution) and fact.decision is Decision.ABSENT:
@@ -153,10 +155,17 @@ def _of_order(case: Case, world: World, deed: Deed) -> list[Broken]:
             continue
         if not case.started[step_id] < case.started[found[1]] < since or other.landed_at_ms > done.at_ms:
             continue
+        if not (_is_built_on(other, deed) or step_id in case.told[found[1]]):
+            continue
         if not other.undone or other.undone[0].at_ms > done.at_ms:
             words = f"deed {deed.number} ({deed.tool}) was undone while deed {other.number} ({other.tool}) was there"
             broken.append(Broken(3, words))
     return broken
+
+
+def _is_built_on(later: Deed, base: Deed) -> bool:
+    """Whether the world shows that one deed was built on another: it names it, or both are of one account."""
+    return base.id in later.names or bool(base.account and base.account == later.account)
 
 
 def _of_end(workflow: Workflow) -> list[Broken]:

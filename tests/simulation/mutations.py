@@ -12,8 +12,9 @@ from tests.simulation import owners, workers
 from amends.compensators import attempt as undo_attempt
 from amends.compensators import decide, ladder, ownership
 from amends.compensators.ownership import Lost, Owned, Released
-from amends.processors import attempts, condemned, plan, undos
+from amends.processors import attempts, condemned, dependencies, plan, runs, undos
 from amends.processors import ladder as rungs
+from amends.processors.dependencies import Claim, Dependencies, Role
 from amends.processors.memory import MemoryBroker
 from amends.processors.partition import Partition
 from amends.processors.state import AttemptState
@@ -42,15 +43,13 @@ def undo_facts_without_identity(patch: pytest.MonkeyPatch) -> None:
 
 
 def first_in_first_out(patch: pytest.MonkeyPatch) -> None:
-    real = plan._plan_undos
+    built_on, bases_of = Dependencies.built_on, Dependencies.bases_of
+    patch.setattr(Dependencies, "built_on", bases_of)
+    patch.setattr(Dependencies, "bases_of", built_on)
 
-    def fifo(workflow: Any, *rest: Any) -> None:
-        kept = workflow.order
-        workflow.order = list(reversed(kept))
-        real(workflow, *rest)
-        workflow.order = kept
 
-    patch.setattr(plan, "_plan_undos", fifo)
+def data_flow_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(dependencies, "claims_of", lambda step: frozenset({Claim(dependencies.ANY, Role.READS)}))
 
 
 def unknown_is_failed(patch: pytest.MonkeyPatch) -> None:
@@ -75,7 +74,7 @@ def an_owner_is_a_host(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_settle_wait(patch: pytest.MonkeyPatch) -> None:
-    for module in (rungs, plan, condemned):
+    for module in (rungs, runs, condemned):
         patch.setattr(module, "settles_at_ms", lambda *given: 0)
 
 
@@ -153,7 +152,7 @@ def neither_is_tried_again(patch: pytest.MonkeyPatch) -> None:
 
 def open_attempts_do_not_block_the_undo(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(condemned, "_is_blocked", lambda step: False)
-    patch.setattr(plan, "has_open_attempt", lambda step: False)
+    patch.setattr(runs, "has_open_attempt", lambda step: False)
 
 
 def owners_of_ends_are_not_checked(patch: pytest.MonkeyPatch) -> None:

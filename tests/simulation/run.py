@@ -66,16 +66,27 @@ def drawn(seed: int, *, family: str = "", keeps_a1: bool = True) -> tuple[Scenar
         mix.people = 0.0  # who rules on what a sleeper may still do, rules for it
     hammered = family == "hammered"
     count = 1 if hammered else chance.choice((1, 1, 1, 2))
-    scripts = tuple(_script(f"w{number}", chance, hammered=hammered) for number in range(count))
+    flow = Random(f"{seed} data flow")
+    scripts = tuple(_script(f"w{number}", chance, flow, hammered=hammered) for number in range(count))
     return Scenario(scripts, mix, RandomFaults(mix, chance), chance.choice((0.0, 0.5, 1.0))), chance
 
 
-def _script(workflow_id: str, chance: Random, *, hammered: bool) -> Script:
+def _script(workflow_id: str, chance: Random, flow: Random, *, hammered: bool) -> Script:
     count = chance.choice((1, 1, 2, 3) if hammered else (1, 2, 3, 4))
-    tools = tuple(Tool(f"{workflow_id}-tool{number}", chance.choice(KINDS)) for number in range(count))
+    accounts = ("", "", "a", "b")
+    tools = tuple(
+        Tool(f"{workflow_id}-tool{number}", chance.choice(KINDS), flow.choice(accounts)) for number in range(count)
+    )
     fails, tries = chance.random() < (0.9 if hammered else 0.5), chance.choice((1, 2, 3))
     thinks_ms = chance.choice((0, 0, 20, 300, 3_000))
-    return Script(workflow_id, tools, fails, tries, chance.choice(("fail", "skip")), thinks_ms)
+    on_trouble = chance.choice(("fail", "skip"))
+    bases = tuple(_some_before(number, flow, 0.4) for number in range(count))
+    told = tuple(_some_before(number, flow, 0.1) for number in range(count))
+    return Script(workflow_id, tools, fails, tries, on_trouble, thinks_ms, bases, told)
+
+
+def _some_before(number: int, flow: Random, rate: float) -> tuple[int, ...]:
+    return tuple(base for base in range(number) if flow.random() < rate)
 
 
 class Run:

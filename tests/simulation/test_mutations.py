@@ -41,6 +41,7 @@ class Mutation:
 MUTATIONS = (
     Mutation("no read back", "H3", m.no_read_back, "hammered", 0),
     Mutation("first in, first out", "promise 3", m.first_in_first_out, "drawn", 4),
+    Mutation("data flow is not looked at", "promise 3", m.data_flow_is_not_looked_at, "drawn", 4),
     Mutation("unknown counts as failed", "H1", m.unknown_is_failed, "drawn", 16),
     Mutation("the attempt is in the undo key", "H3", m.attempt_in_the_undo_key, "hammered", 5),
     Mutation("an owner is a host, not a delivery", "H3", m.an_owner_is_a_host, "hammered", 227),

@@ -218,13 +218,12 @@ class WorkerProcess(Process):
         refuse = pipeline.happens(pipeline.mix.call_refused)
 
         def land() -> CallAnswer:
-            subject = given["subject"]
             now_ms = pipeline.schedule.now_ms
-            deed = pipeline.world.call(tool, subject, command.key, attempt, now_ms, refuse=refuse)
-            pipeline.schedule.say("world", f"{tool.name} {subject} sent again: {deed and deed.number}")
+            deed = pipeline.world.call(tool, given, command.key, attempt, now_ms, refuse=refuse)
+            pipeline.schedule.say("world", f"{tool.name} {given['subject']} sent again: {deed and deed.number}")
             if deed is None:
                 return Refused(Failure("Declined", "no"))
-            output = {"number": deed.number}
+            output = deed.output
             return Succeeded(output_payload=encode_payload(output), undo_arguments=self._arguments(tool, given, output))
 
         self._send(land, pipeline.mix.call_uncertain, effect.end_within_ms, answer)
@@ -271,7 +270,7 @@ class WorkerProcess(Process):
         if deed is None:
             return ProbeAnswer(Decision.ABSENT)
         tool, given = pipeline.tools[command.tool_name], self._input(command.started_offset)
-        output = {"number": deed.number}
+        output = deed.output
         arguments = self._arguments(tool, given, output)
         return ProbeAnswer(Decision.PRESENT, output_payload=encode_payload(output), undo_arguments=arguments)
 
@@ -288,7 +287,7 @@ class WorkerProcess(Process):
         return given
 
     @staticmethod
-    def _arguments(tool: Any, given: dict[str, Any], output: dict[str, Any]) -> bytes | None:
+    def _arguments(tool: Any, given: dict[str, Any], output: dict[str, object]) -> bytes | None:
         found = resolve(tool.contract, input=given, output=output)
         return found.data if isinstance(found, Resolved) else None
 

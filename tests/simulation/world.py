@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from amends.producers.outcome import qualified_name
 from amends.schemas.codec import encode
@@ -61,7 +62,7 @@ KINDS: tuple[Kind, ...] = (
 """Each kind of remote of the protocol on either side: takes a key, naturally idempotent, can be asked only, neither."""
 
 
-def contract_of(tool: str, kind: Kind) -> Contract:
+def contract_of(tool: str, kind: Kind, account: str = "") -> Contract:
     return Contract(
         tool,
         Effect.COMPENSABLE,
@@ -83,6 +84,7 @@ def contract_of(tool: str, kind: Kind) -> Contract:
         else None,
         verify=VerifyTerms(tool) if kind.verify else None,
         refused_by=(qualified_name(Declined),),
+        resources=("input.account",) if account else (),
     )
 
 
@@ -92,11 +94,12 @@ class Tool:
 
     name: str
     kind: Kind
+    account: str = ""  # what it declares to touch, and touches
     contract: Contract = field(init=False)
     contract_bytes: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.contract = contract_of(self.name, self.kind)
+        self.contract = contract_of(self.name, self.kind, self.account)
         self.contract_bytes = encode(self.contract)
 
 
@@ -119,7 +122,18 @@ class Deed:
     reference: str
     attempt: str
     landed_at_ms: int
+    account: str = ""
+    names: tuple[str, ...] = ()  # ids of the deeds that it was built on
     undone: list[Done] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        return f"deed-{self.number:04d}"
+
+    @property
+    def output(self) -> dict[str, object]:
+        """What the remote says of it."""
+        return {"number": self.number, "id": self.id}
 
     @property
     def is_there(self) -> bool:
@@ -140,9 +154,11 @@ class World:
         self._calls: dict[str, Deed | None] = {}  # by forward key; None is a kept refusal
         self._undos: dict[str, Said] = {}  # by undo key
 
-    def call(self, tool: Tool, subject: str, key: str, attempt: str, now_ms: int, *, refuse: bool) -> Deed | None:
+    def call(
+        self, tool: Tool, given: dict[str, Any], key: str, attempt: str, now_ms: int, *, refuse: bool
+    ) -> Deed | None:
         """Do it. None: refused, nothing was done."""
-        kind = tool.kind
+        kind, subject = tool.kind, str(given["subject"])
         if kind.call is KEY and key in self._calls:
             return self._calls[key]
         if kind.call is NATURAL:
@@ -153,7 +169,8 @@ class World:
             if kind.call is KEY and kind.keeps_refusals:
                 self._calls[key] = None
             return None
-        deed = Deed(len(self.deeds), tool.name, subject, key, attempt, now_ms)
+        names = tuple(given.get("on", ()))
+        deed = Deed(len(self.deeds), tool.name, subject, key, attempt, now_ms, str(given.get("account", "")), names)
         self.deeds.append(deed)
         self._calls[key] = deed
         return deed
