@@ -11,12 +11,13 @@ import contextlib
 import logging
 import os
 import socket
-from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from amends.compensators.carrying import Parts, carry_out
 from amends.compensators.clock import lease_clock_ms
 from amends.compensators.dispatch import Dispatcher
+from amends.compensators.followed import Followed
 from amends.compensators.handlers import Handlers
 from amends.compensators.lane import Delivery, LaneEvents, LaneThread
 from amends.compensators.metrics import Metrics
@@ -36,6 +37,7 @@ from amends.kafka.topics import require_topics
 log = logging.getLogger(__name__)
 
 STOP_MS = 10_000
+LOOK_AGAIN_S = 1.0
 
 
 class Worker:
@@ -49,9 +51,8 @@ class Worker:
         self._lane_names: tuple[str, ...] = ()
         self._lanes: list[LaneThread] = []
         self._dispatcher: Dispatcher | None = None
-        self._follower: LedgerFollower | None = None
         self._pool: ProcessPool | None = None
-        self._followed: Counter[int] = Counter()
+        self._followed: Followed | None = None
         self._failure: BaseException | None = None
         self._ended = asyncio.Event()
         self.ready = asyncio.Event()
@@ -87,7 +88,6 @@ class Worker:
             follower = stack.enter_context(LedgerFollower(self._kafka, self._kafka.topics.ledger))
             handlers = Handlers(tools, self._pool, watchdog)
             parts = Parts(self._kafka, publisher, follower, registry, handlers, self.metrics, self._instance)
-            self._follower = follower
             stack.enter_context(self._health_server())
             await self._serve(parts, stop)
 
@@ -99,7 +99,14 @@ class Worker:
             self._done,
             concurrency_max=self._settings.concurrency_max,
         )
-        events = self._events(asyncio.get_running_loop(), self._dispatcher)
+        loop = asyncio.get_running_loop()
+        self._followed = Followed(
+            parts.follower.follow,
+            parts.follower.unfollow,
+            self._dispatcher.runs_on,
+            partial(loop.call_later, LOOK_AGAIN_S),
+        )
+        events = self._events(loop, self._dispatcher)
         self._lanes = [
             LaneThread(
                 self._kafka,
@@ -144,8 +151,8 @@ class Worker:
 
         return LaneEvents(
             on_deliveries=in_loop(dispatcher.put),
-            on_assigned=in_loop(self._follow),
-            on_gone=in_loop(self._unfollow),
+            on_assigned=in_loop(self._came),
+            on_gone=in_loop(self._went),
             is_full=is_full,
             on_end=in_loop(self._lane_ended),
         )
@@ -164,29 +171,14 @@ class Worker:
     def _done(self, delivery: Delivery) -> None:
         next(lane for lane in self._lanes if lane.lane == delivery.lane).done(delivery)
 
-    def _follow(self, partitions: list[int]) -> None:
-        assert self._follower is not None
-        for partition in partitions:
-            self._followed[partition] += 1
-            self._follower.follow(partition)
+    def _came(self, partitions: list[int]) -> None:
+        assert self._followed is not None
+        self._followed.came(partitions)
         self.ready.set()
 
-    def _unfollow(self, partitions: list[int]) -> None:
-        for partition in partitions:
-            self._followed[partition] -= 1
-        self._unfollow_idle()
-
-    def _unfollow_idle(self) -> None:
-        """Follow no longer what went; but a command that is being carried out still has to read back."""
-        assert self._follower is not None
-        assert self._dispatcher is not None
-        left = [partition for partition, count in self._followed.items() if count <= 0]
-        for partition in left:
-            if self._dispatcher.runs_on(partition):
-                asyncio.get_running_loop().call_later(1, self._unfollow_idle)
-            else:
-                del self._followed[partition]
-                self._follower.unfollow(partition)
+    def _went(self, partitions: list[int]) -> None:
+        assert self._followed is not None
+        self._followed.went(partitions)
 
     def _lane_ended(self, error: BaseException | None) -> None:
         self._end(error)
