@@ -9,7 +9,7 @@ from tests.core.flows import RUNNING, TERMS, WORKFLOW, World, call
 
 from amends.producers.effects import Acknowledged, Raised, Returned, Standing, Uncertain
 from amends.producers.flow import call_flow
-from amends.schemas.commands import Phase
+from amends.schemas.commands import EndedEpoch, Phase
 from amends.schemas.contract import CallTerms, Idempotency
 from amends.schemas.facts import Decision, Fact, Party, Resolution, StepEvent, StepStatus, Timeout, TimeoutKind
 from amends.tools.errors import AlreadyRunning, AmendsError, OutcomeUnknown, Rejected
@@ -88,10 +88,22 @@ def test_a_call_without_effect_is_made_again(kind: Idempotency, status: str) -> 
     assert same is (kind is not NEITHER), "where nothing tells two sends apart, each is a step of its own"
 
 
+UNDONE = EndedEpoch(0, -1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_of_an_ended_epoch_that_was_kept_is_met_again(kind: Idempotency) -> None:
+    before = World()
+    kept = replace(RUNNING, epoch=1, turns=(EndedEpoch(0, 1_000),))
+    world = resumed(lived(before, kind, ["STARTED", "SUCCEEDED"]), kept)
+    assert world.drive(call_flow(call(kind), TERMS)) == Returned({"id": "ch_1"})
+    assert world.steps() == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_call_of_a_condemned_step_is_a_new_step(kind: Idempotency) -> None:
     before = World()
-    world = resumed(lived(before, kind, ["STARTED", "SUCCEEDED"]), replace(RUNNING, epoch=1))
+    world = resumed(lived(before, kind, ["STARTED", "SUCCEEDED"]), replace(RUNNING, epoch=1, turns=(UNDONE,)))
     assert world.drive(call_flow(call(kind), TERMS)) == Returned({"id": "ch_2"})
     assert world.steps()[0].step_id != before.steps()[0].step_id
     assert world.steps()[0].epoch == 1

@@ -351,6 +351,18 @@ def test_the_echo_names_what_each_turn_condemned(ledger: Ledger) -> None:
     assert (turn.epoch, turn.offset) == (0, ledger.workflow.header.savepoints[0].offset)
 
 
+def test_the_story_tells_only_what_the_last_turn_condemned(ledger: Ledger) -> None:
+    ledger.start()
+    ledger.savepoint("a")
+    ledger.did("charge", CHARGE)
+    ledger.savepoint("b")
+    ledger.did("book", BOOK)
+    ledger.undo_to("b")
+    ledger.undone("book")
+    ledger.undo_to("a", epoch=1)
+    assert [s.tool_name for s in ledger.of(WorkflowEcho)[-1].steps] == ["charge"]
+
+
 def test_progress_of_a_whole_turn_costs_no_echoes(ledger: Ledger) -> None:
     paid_then_booked(ledger)
     ledger.said(WorkflowStatus.FAILED)

@@ -67,11 +67,11 @@ def told(workflow: Workflow) -> list[Step]:
         return list(newest_first)
     if not header.turns:
         return []
-    last = header.turns[-1:]
+    before = header.turns[:-1]
     return [
         step
         for step in newest_first
-        if step.number in workflow.condemned and (step.number in workflow.owing or is_condemned(step, last))
+        if step.number in workflow.condemned and (step.number in workflow.owing or not is_condemned(step, before))
     ]
 
 

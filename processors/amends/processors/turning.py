@@ -44,7 +44,7 @@ def turn(workflow: Workflow, reason: str, offset: int, at_ms: int, target: Targe
     if target is not None:
         reason = in_words(f"{reason}; {target.words}")
     made = Turn(header.epoch, at, at_ms, reason[:REASON_MAX], final)
-    kept = tuple(t for t in header.turns if t.offset < at)  # this one condemns all that the others do
+    kept = () if target is None else header.turns  # a turn of the whole condemns all that the others do
     changed = replace(
         header,
         phase=Phase.TURNED if final else Phase.RUNNING,

@@ -5,6 +5,7 @@ from amends.producers.recorder import AlreadyDone, RecordedStep, Recorder, recor
 from amends.producers.runtime import Runtime, default_runtime, set_default_runtime
 from amends.producers.scope_flow import Failed, LeftOpen, Outcome, Succeeded, Turned, Unconfirmed
 from amends.producers.settings import ProducerSettings
+from amends.producers.story import Story
 from amends.producers.workflow import workflow
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "RecordedStep",
     "Recorder",
     "Runtime",
+    "Story",
     "Succeeded",
     "Turned",
     "Unconfirmed",

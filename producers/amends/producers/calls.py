@@ -1,7 +1,7 @@
 """Which step a call belongs to: the calls this agent has made, here and in earlier instances of itself.
 
 One step is at most one effect. A call is known by its id: the framework's, the caller's own, or what it asks and how
-often this scope has asked it before. A call that is met again in the epoch of its step is that step:
+often this scope has asked it before. A call that is met again is its step:
 
     its step is   takes a key, or natural            neither
     PRESENT       the recorded result                the recorded result
@@ -9,7 +9,9 @@ often this scope has asked it before. A call that is met again in the epoch of i
     UNKNOWN       again, under the same key          pending
     ABSENT        again, under the same key          a new step
 
-"again" is a new attempt of the step. A step of an ended epoch is condemned: its call is a new step. So is every call
+"again" is a new attempt of the step. A step that a turn condemned is over: its call is a new step. After a turn to a
+savepoint, calls without an id of their own are counted on from where they were there, so that an agent that is resumed
+later meets the same ones. So is every call
 of a tool that was declared repeatable, and that of an absent step with a before-image, which shows a world gone by.
 """
 
@@ -19,10 +21,21 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from amends.producers.effects import Admission, Admit, Admitted, Closed, Pending, Recorded
-from amends.schemas.commands import Phase
+from amends.producers.effects import Admission, Admit, Admitted, Closed, Pending, Recorded, Standing
+from amends.producers.savepoints import IN_FLIGHT, Place, Savepoints, is_condemned
+from amends.schemas.commands import EndedEpoch, Phase
 from amends.schemas.contract import CallTerms, Idempotency
-from amends.schemas.facts import Decision, Fact, Resolution, StepEvent, StepStatus, Timeout, TimeoutKind
+from amends.schemas.facts import (
+    Decision,
+    Fact,
+    Resolution,
+    StepEvent,
+    StepStatus,
+    Timeout,
+    TimeoutKind,
+    WorkflowEvent,
+    WorkflowStatus,
+)
 from amends.schemas.keys import digest, step_id
 
 _ENDS = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.UNKNOWN, StepStatus.NOT_EXECUTED})
@@ -38,6 +51,7 @@ class _Step:
     here: bool  # made by this instance
     kept: bool  # may be met again
     attempts: dict[str, StepStatus] = field(default_factory=dict[str, StepStatus])
+    places: dict[str, Place] = field(default_factory=dict[str, Place])  # of the STARTED of each attempt
     absent: set[str] = field(default_factory=set[str])
     present: bool = False
     payload: bytes | None = None
@@ -45,6 +59,9 @@ class _Step:
 
     def open(self) -> bool:
         return StepStatus.STARTED in self.attempts.values()
+
+    def condemned(self, turns: tuple[EndedEpoch, ...]) -> bool:
+        return bool(turns) and is_condemned((p for a, p in self.places.items() if a in self.attempts), turns)
 
     def unknown(self) -> bool:
         return any(s is StepStatus.UNKNOWN and a not in self.absent for a, s in self.attempts.items())
@@ -58,15 +75,20 @@ class CallBook:
         self._counts: Counter[str] = Counter()
         self._steps: dict[str, _Step] = {}
         self._newest: dict[str, str] = {}  # call id -> step id
+        self._savepoints = Savepoints()
 
     def __len__(self) -> int:
         return len(self._steps)
 
     def remember(self, history: Iterable[tuple[int, Fact]]) -> None:
         """Take over the facts of earlier instances of this agent, in ledger order."""
-        for _, fact in history:
+        for offset, fact in history:
             if isinstance(fact, StepEvent):
                 self._join(fact, here=False, kept=True)
+                if fact.status is StepStatus.STARTED:
+                    self.placed(fact, offset)
+            elif isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.SAVEPOINT and fact.savepoint:
+                self._savepoints.remembered(fact.savepoint, Place(fact.epoch, offset))
             elif isinstance(fact, Resolution):
                 self._resolve(fact)
             elif isinstance(fact, Timeout) and fact.kind is TimeoutKind.STEP and fact.step_id in self._steps:
@@ -78,7 +100,7 @@ class CallBook:
         """Return which step and attempt a call is, or why it is not made."""
         terms, epoch = call.contract.call, call.standing.epoch
         identity = call.call_id if call.call_id is not None else self._counted(call.canonical)
-        step = None if call.repeatable else self._met(identity, epoch)
+        step = None if call.repeatable else self._met(identity, call.standing)
         keyed = terms.idempotency is not Idempotency.NEITHER
         if step is not None:
             if step.present:
@@ -100,6 +122,7 @@ class CallBook:
             self._newest[identity] = named
         step.here = True
         step.attempts[attempt] = StepStatus.STARTED
+        step.places[attempt] = Place(epoch, IN_FLIGHT)
         return Admitted(step.step_id, identity, attempt, self._told(call.after), step.captured)
 
     def withdraw(self, admitted: Admitted) -> None:
@@ -116,6 +139,30 @@ class CallBook:
         step = self._steps.get(fact.step_id)
         if step is not None and step.captured is None:
             step.captured = fact.captured
+
+    def placed(self, fact: StepEvent, offset: int) -> None:
+        """Learn where the STARTED of an attempt stands."""
+        step = self._steps.get(fact.step_id)
+        if step is not None:
+            step.places[fact.attempt] = Place(fact.epoch, offset)
+
+    def name_savepoints(self, standing: Standing) -> tuple[str, ...]:
+        """Return the names of the savepoints that may be undone to, oldest first."""
+        return self._savepoints.names(standing.turns)
+
+    def meet_savepoint(self, name: str, standing: Standing) -> bool:
+        """Count a savepoint; return whether an earlier instance took it at this place."""
+        return self._savepoints.meet(name, standing.turns, self._counts)
+
+    def keep_savepoint(self, name: str, place: Place) -> None:
+        """A savepoint stands on the ledger."""
+        self._savepoints.kept(name, place, self._counts)
+
+    def go_on(self, standing: Standing) -> None:
+        """Part of what was done was undone: count on from the savepoint."""
+        counts = self._savepoints.undone_to(standing.turns, standing.workflow_offset)
+        if counts is not None:
+            self._counts = counts
 
     def note(self, fact: StepEvent) -> None:
         """Take an outcome of one of our own attempts into account."""
@@ -135,9 +182,9 @@ class CallBook:
         self._counts[canonical] = number + 1
         return digest(f"{number}\n{canonical}".encode())[:32]
 
-    def _met(self, identity: str, epoch: int) -> _Step | None:
+    def _met(self, identity: str, standing: Standing) -> _Step | None:
         step = self._steps.get(self._newest.get(identity, ""))
-        return step if step is not None and step.epoch == epoch else None
+        return None if step is None or step.condemned(standing.turns) else step
 
     def _join(self, fact: StepEvent, *, here: bool, kept: bool) -> None:
         step = self._steps.get(fact.step_id)

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from amends.schemas.commands import Phase
+from amends.schemas.commands import EndedEpoch, Phase, ToldStep
 from amends.schemas.contract import Contract
 from amends.schemas.facts import Fact, StepEvent, WorkflowEvent
 from amends.tools.handlers import Handler
@@ -53,6 +53,12 @@ class Standing:
     epoch: int
     phase: Phase
     story: str = ""
+    known: bool = True  # the agent has been told of this epoch; if not, its calls are of one that is over
+    open_undos: int = 0  # condemned steps that are being undone
+    dead_undos: int = 0  # condemned steps that wait for a person
+    savepoint: str = ""  # what the last turn was to
+    turns: tuple[EndedEpoch, ...] = ()
+    steps: tuple[ToldStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,46 @@ class AwaitEnd:
     Standing, or None."""
 
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitPlan:
+    """Wait, bounded, until the echo shows an epoch after `epoch` in which no machine has anything left to undo, or that
+    nobody goes on. Answer: Standing, or None."""
+
+    epoch: int
+    within_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeetSavepoint:
+    """Count a savepoint. Answer: True if an earlier instance of the agent took it at this place, so that it stands."""
+
+    name: str
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSavepoint:
+    """A savepoint stands on the ledger. Answer: None."""
+
+    name: str
+    epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class NameSavepoints:
+    """Answer: the names of the savepoints that may be undone to, oldest first."""
+
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """The agent has been told what was undone, and goes on in this epoch. Answer: None."""
+
+    standing: Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +266,12 @@ class Remember:
 Effect = (
     AwaitStanding
     | AwaitEnd
+    | AwaitPlan
     | AwaitOwed
+    | MeetSavepoint
+    | KeepSavepoint
+    | NameSavepoints
+    | GoOn
     | Admit
     | ReadClock
     | LookAtEcho

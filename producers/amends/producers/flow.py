@@ -141,6 +141,8 @@ def _runs(terms: ScopeTerms) -> Generator[Effect, Any, Standing]:
         raise refusals.no_processor(terms.workflow_id, terms.standing_within_ms)
     if standing.phase in refusals.TURNED:
         raise refusals.turned(terms.workflow_id, standing, "the tool was not called.")
+    if not standing.known:
+        raise refusals.epoch_ended(terms.workflow_id, standing, "the tool was not called.")
     return standing
 
 

@@ -8,8 +8,10 @@ from amends.schemas.facts import Failure
 from amends.tools.errors import (
     AlreadyRunning,
     AmendsError,
+    EpochEnded,
     LedgerUnavailable,
     LedgerUncertain,
+    NotConfirmed,
     OutcomeUnknown,
     Rejected,
     WorkflowTurned,
@@ -54,12 +56,45 @@ def record_too_large(subject: str, write: Unwritten) -> AmendsError:
 
 
 def turned(workflow_id: str, standing: Standing, what: str) -> AmendsError:
+    if standing.phase is Phase.RUNNING:
+        return epoch_ended(workflow_id, standing, what)
     story = f" {standing.story}" if standing.story else ""
     return WorkflowTurned(
         f"workflow {workflow_id!r} is {standing.phase}, epoch {standing.epoch}: {what}{story}",
         workflow_id=workflow_id,
         phase=standing.phase.value,
         epoch=standing.epoch,
+    )
+
+
+def epoch_ended(workflow_id: str, standing: Standing, what: str) -> AmendsError:
+    place = f"savepoint {standing.savepoint!r}" if standing.savepoint else "its start"
+    return EpochEnded(
+        f"workflow {workflow_id!r} was undone to {place} and is in epoch {standing.epoch}: {what} {standing.story}",
+        workflow_id=workflow_id,
+        phase=standing.phase.value,
+        epoch=standing.epoch,
+    )
+
+
+def no_savepoint(workflow_id: str, name: str, known: tuple[str, ...]) -> AmendsError:
+    there = ", ".join(repr(each) for each in known) or "none"
+    return Rejected(
+        f"workflow {workflow_id!r} has no savepoint {name!r}: nothing was undone. It has: {there}.", which="savepoint"
+    )
+
+
+def still_unwinding(workflow_id: str, name: str, waited_ms: int) -> AmendsError:
+    return NotConfirmed(
+        f"workflow {workflow_id!r}: its undoing to savepoint {name!r} was asked for, and was not closed within "
+        f"{waited_ms} ms. It goes on. Wait for it again with wf.undo_to({name!r}); till then calls are refused."
+    )
+
+
+def resumed_while_unwinding(workflow_id: str, waited_ms: int) -> AmendsError:
+    return LedgerUnavailable(
+        f"workflow {workflow_id!r} is being undone to a savepoint, which did not end within {waited_ms} ms. Nothing "
+        "was called. Resume it once that is closed."
     )
 
 

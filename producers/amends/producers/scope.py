@@ -18,10 +18,15 @@ from amends.producers.effects import (
     Admit,
     AwaitEnd,
     AwaitOwed,
+    AwaitPlan,
     AwaitStanding,
     Effect,
     Follow,
+    GoOn,
+    KeepSavepoint,
     LookAtEcho,
+    MeetSavepoint,
+    NameSavepoints,
     QueueFact,
     ReadClock,
     ReadHistory,
@@ -35,13 +40,14 @@ from amends.producers.ledger import Ledger
 from amends.producers.outbox import Outbox, Owed
 from amends.producers.outcome import beating
 from amends.producers.scope_flow import Opening, admissible, heartbeat, ours, unanswered_heartbeat
+from amends.producers.savepoints import Place
 from amends.schemas.commands import Phase, WorkflowEcho
 from amends.schemas.facts import StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 
-_WAITS: frozenset[type[Effect]] = frozenset({WriteFact, AwaitEnd, Follow, ReadHistory})
+_WAITS: frozenset[type[Effect]] = frozenset({WriteFact, AwaitEnd, AwaitPlan, Follow, ReadHistory})
 """What can never be done at once."""
 
-_LOOKS = (AwaitStanding, AwaitEnd, AwaitOwed)
+_LOOKS = (AwaitStanding, AwaitEnd, AwaitPlan, AwaitOwed)
 
 EARLY_ECHOES_MAX = 64
 
@@ -99,6 +105,7 @@ class Scope:
         self._sent_at_ms = 0
         self._folded_to = -1
         self._early: list[WorkflowEcho] = []
+        self._known_epoch: int | None = None  # the agent has been told of it
         self._unfollow: Callable[[], None] | None = None
 
     # --- effects ----------------------------------------------------------------------------------------------------
@@ -120,10 +127,20 @@ class Scope:
             with self._lock:
                 self._book.withdraw(effect.admitted)
             return None
+        with self._lock:
+            return self._noted_in_book(effect)
+
+    def _noted_in_book(self, effect: Effect) -> Any:
         if isinstance(effect, Remember):
-            with self._lock:
-                self._book.remember(effect.history)
-            return None
+            return self._book.remember(effect.history)
+        if isinstance(effect, MeetSavepoint):
+            return self._book.meet_savepoint(effect.name, effect.standing)
+        if isinstance(effect, KeepSavepoint):
+            return self._book.keep_savepoint(effect.name, Place(effect.epoch, effect.offset))
+        if isinstance(effect, NameSavepoints):
+            return self._book.name_savepoints(effect.standing)
+        if isinstance(effect, GoOn):
+            return self._go_on(effect.standing)
         raise AssertionError(f"no such effect here: {effect}")
 
     def at_once_or_later(self, effect: Effect) -> Any:
@@ -172,19 +189,33 @@ class Scope:
         read = self._ledger.history
         return await asyncio.to_thread(read, self.terms.workflow_id, effect.from_offset, effect.to_offset)
 
-    def _seen(self, effect: AwaitStanding | AwaitEnd | AwaitOwed) -> Any:
+    def _seen(self, effect: AwaitStanding | AwaitEnd | AwaitPlan | AwaitOwed) -> Any:
         """Return what is waited for if it is there already: on the way of every call."""
         if isinstance(effect, AwaitStanding):
             return self.standing
         return True if isinstance(effect, AwaitOwed) and not self._outbox else None
 
-    def _looked_for(self, effect: AwaitStanding | AwaitEnd | AwaitOwed) -> tuple[Callable[[], Any], int]:
+    def _looked_for(self, effect: AwaitStanding | AwaitEnd | AwaitPlan | AwaitOwed) -> tuple[Callable[[], Any], int]:
         if isinstance(effect, AwaitStanding):
             return (lambda: self.standing), self.standing_within_ms
         if isinstance(effect, AwaitOwed):
             return (lambda: True if not self._outbox else None), self.terms.owed_within_ms
         epoch = effect.epoch
+        if isinstance(effect, AwaitPlan):
+            return (lambda: self._plan_closed(epoch)), effect.within_ms
         return (lambda: self._end(epoch)), self.terms.confirm_within_ms
+
+    def _plan_closed(self, epoch: int) -> Standing | None:
+        standing = self.standing
+        if standing is None or (standing.phase not in _OVER and (standing.epoch <= epoch or standing.open_undos)):
+            return None
+        return standing
+
+    def _go_on(self, standing: Standing) -> None:
+        self._known_epoch = standing.epoch
+        self._book.go_on(standing)
+        if self.standing is not None:
+            self.standing = replace(self.standing, known=self.standing.epoch == standing.epoch)
 
     def _end(self, epoch: int) -> Standing | None:
         standing = self.standing
@@ -236,8 +267,11 @@ class Scope:
     def _written(self, fact: Owed, write: Write) -> Write:
         if not isinstance(write, Acknowledged):
             self._sent_at_ms = 0  # nobody has heard from us: a heartbeat is due
-        elif isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.STARTED:
+        elif fact.status is WorkflowStatus.STARTED:
             self._begun(write.offset)
+        elif fact.status is StepStatus.STARTED:
+            with self._lock:
+                self._book.placed(fact, write.offset)
         return write
 
     def dropped(self, attempt: str) -> OpenAttempt | None:
@@ -256,8 +290,24 @@ class Scope:
             if not self._believed(echo, self.started_offset):
                 return
             self._folded_to = echo.folded_to
-            self.standing = Standing(echo.workflow_offset, echo.epoch, echo.phase, echo.story)
+            self.standing = self._standing(echo)
         self.board.announce()
+
+    def _standing(self, echo: WorkflowEcho) -> Standing:
+        if self._known_epoch is None:
+            self._known_epoch = echo.epoch
+        return Standing(
+            echo.workflow_offset,
+            echo.epoch,
+            echo.phase,
+            echo.story,
+            known=echo.epoch == self._known_epoch,
+            open_undos=echo.open_undos,
+            dead_undos=echo.dead_undos,
+            savepoint=echo.savepoint,
+            turns=echo.turns,
+            steps=echo.steps,
+        )
 
     def _believed(self, echo: WorkflowEcho, started_offset: int) -> bool:
         if echo.folded_to < started_offset or echo.folded_to < self._folded_to:

@@ -21,6 +21,7 @@ from amends.producers.effects import (
     Acknowledged,
     AwaitEnd,
     AwaitOwed,
+    AwaitPlan,
     AwaitStanding,
     Effect,
     Follow,
@@ -132,6 +133,8 @@ def open_flow(opening: Opening) -> OpenFlow:
             yield Remember(history)
             # Its lease may be that of a wait for a person; from here on it is an agent's.
             yield QueueFact(heartbeat(terms, standing, opening.instance, now.wall_ms))
+        if standing.open_undos and (yield AwaitPlan(standing.epoch - 1, terms.lease_ms // 2)) is None:
+            raise refusals.resumed_while_unwinding(terms.workflow_id, terms.lease_ms // 2)
     return write.offset
 
 
@@ -145,6 +148,8 @@ def claim_flow(terms: ScopeTerms) -> EndFlow:
         return Unconfirmed(f"no processor answered the start of the workflow within {terms.standing_within_ms} ms")
     if standing.phase in refusals.TURNED:
         return Turned(standing)
+    if not standing.known:
+        return Turned(standing)  # undone to a savepoint, by somebody else: what it claims is not what is there
     if standing.phase is Phase.SUCCEEDED:
         return Succeeded()  # resumed after its end: every call was answered from the record
     now: Instant = yield ReadClock()

@@ -14,6 +14,17 @@ from amends.producers.drivers import drive
 from amends.producers.flow import ScopeTerms
 from amends.producers.runner import BareRunner, ObservingRunner, ScopeRunner
 from amends.producers.runtime import Runtime, default_runtime
+from amends.producers.savepoint_flow import (
+    AskFlow,
+    SavepointFlow,
+    UndoFlow,
+    check_name,
+    observed_savepoint_flow,
+    observed_undo_flow,
+    savepoint_flow,
+    undo_all_flow,
+    undo_to_flow,
+)
 from amends.producers.scope import Scope
 from amends.producers.scope_flow import (
     EndFlow,
@@ -155,6 +166,46 @@ class Session:
         thread = threading.Thread(target=opened, name=f"amends-observe-{self.id}", daemon=True)
         thread.start()
         return thread
+
+    # --- savepoints -------------------------------------------------------------------------------------------------
+
+    def take_savepoint(self, name: str) -> SavepointFlow | None:
+        """Return the flow that takes a savepoint, or None where nothing is recorded."""
+        check_name(name)
+        scope = self._acting()
+        if scope is None:
+            return None
+        if self.live is not None and self.live.observe:
+            standing = scope.standing
+            return None if standing is None else observed_savepoint_flow(scope.terms, standing, name)
+        return savepoint_flow(scope.terms, name)
+
+    def undo_to(self, name: str, reason: str, within: Duration) -> UndoFlow | None:
+        """Return the flow that undoes back to a savepoint, or None where nothing is recorded."""
+        check_name(name)
+        scope = self._acting()
+        if scope is None:
+            return None
+        if self.live is not None and self.live.observe:
+            standing = scope.standing
+            return None if standing is None else observed_undo_flow(scope.terms, standing, name, reason)
+        return undo_to_flow(scope.terms, name, reason, duration_ms(within))
+
+    def undo_all(self, reason: str) -> AskFlow | None:
+        """Return the flow that asks for the undoing of everything, or None where nothing is undone."""
+        scope = self._acting()
+        observed = self.live is not None and self.live.observe
+        return None if scope is None or observed else undo_all_flow(scope.terms, reason)
+
+    def _acting(self) -> Scope | None:
+        """Return the scope, which must be open and of this process; None where nothing is recorded."""
+        if not self._begun or self.outcome is not None:
+            raise RuntimeError(f"workflow {self.id!r}: only inside of its `with` block")
+        if self.live is None:
+            return None
+        if self.scope.inherited():
+            raise refusals.another_process(self.id)
+        return self.scope
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

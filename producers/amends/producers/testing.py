@@ -24,13 +24,14 @@ from amends.producers.outside import use
 from amends.producers.runtime import Runtime
 from amends.producers.settings import ProducerSettings
 from amends.schemas.codec import decode, encode
-from amends.schemas.commands import Phase, WorkflowEcho
+from amends.schemas.commands import EndedEpoch, Phase, WorkflowEcho
 from amends.schemas.facts import Fact, StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 from amends.tools.errors import LedgerUnavailable
 
 Fault = Callable[[StepEvent | WorkflowEvent], Write | None]
 """Asked before each write: None lets it pass, anything else is its answer (`Uncertain` writes it all the same)."""
 
+_ENDING = frozenset({WorkflowStatus.FAILED, WorkflowStatus.ROLLBACK_REQUESTED})
 _OPEN = frozenset({StepStatus.STARTED, StepStatus.UNKNOWN, StepStatus.HEARTBEAT})
 
 
@@ -40,6 +41,9 @@ class _Workflow:
     epoch: int = 0
     phase: Phase = Phase.RUNNING
     attempts: dict[str, StepStatus] = field(default_factory=dict[str, StepStatus])
+    savepoints: dict[str, int] = field(default_factory=dict[str, int])
+    turns: tuple[EndedEpoch, ...] = ()
+    savepoint: str = ""
 
 
 class MemoryLedger:
@@ -171,7 +175,15 @@ class MemoryLedger:
                 state.attempts[fact.attempt] = fact.status
         elif fact.status is WorkflowStatus.SUCCEEDED and state.phase is Phase.RUNNING:
             state.phase = Phase.FINISHING
-        elif fact.status is WorkflowStatus.FAILED and state.phase in (Phase.RUNNING, Phase.FINISHING):
+        elif fact.status is WorkflowStatus.SAVEPOINT and fact.savepoint is not None:
+            state.savepoints[fact.savepoint] = offset
+        elif fact.status is WorkflowStatus.ROLLBACK_REQUESTED and fact.savepoint is not None:
+            back_to = state.savepoints[fact.savepoint]
+            state.savepoints = {name: at for name, at in state.savepoints.items() if at <= back_to}
+            state.turns = (*(t for t in state.turns if t.offset < back_to), EndedEpoch(state.epoch, back_to))
+            state.savepoint, state.epoch = fact.savepoint, state.epoch + 1
+            return True
+        elif fact.status in _ENDING and state.phase in (Phase.RUNNING, Phase.FINISHING):
             state.phase, state.epoch = Phase.TURNED, state.epoch + 1
             return True
         if state.phase is Phase.FINISHING and not _OPEN & set(state.attempts.values()):
@@ -183,7 +195,16 @@ class MemoryLedger:
         state = self._workflows[workflow_id]
         last = len(self._facts) - 1
         self.echo(
-            WorkflowEcho(workflow_id, state.offset, state.epoch, state.phase, folded_to=last, answers_offset=last)
+            WorkflowEcho(
+                workflow_id,
+                state.offset,
+                state.epoch,
+                state.phase,
+                folded_to=last,
+                answers_offset=last,
+                savepoint=state.savepoint,
+                turns=state.turns,
+            )
         )
 
 

@@ -16,8 +16,10 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
 
 from amends.producers.drivers import drive, drive_async
 from amends.producers.runtime import Runtime
+from amends.producers.savepoint_flow import NOT_UNDONE
 from amends.producers.scope_flow import OnExisting, Outcome
 from amends.producers.session import OBSERVING_WAITS_MS, Options, Session
+from amends.producers.story import Story
 from amends.schemas.commands import Phase
 from amends.tools.durations import Duration, duration_ms
 from amends.tools.runner import Runner, active_runner
@@ -136,6 +138,62 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
         if self.outcome is None:
             raise RuntimeError(f"workflow {self.id!r} has not ended: ask after its `with` block")
         return self.outcome
+
+    def savepoint(self, name: str) -> None:
+        """Take a savepoint: a place that `undo_to` can go back to. It is confirmed by the ledger when this returns.
+
+        One that is taken while a call of the workflow is open or unknown does not count: the one before it is meant.
+        In an `async` scope use `savepoint_async`.
+
+        Raises:
+            LedgerUnavailable, LedgerUncertain: no savepoint was taken.
+            WorkflowTurned: nobody goes on in this workflow, or part of it was undone by somebody else.
+        """
+        flow = self._session.take_savepoint(name)
+        if flow is not None:
+            drive(flow, self._session.scope.perform)
+
+    async def savepoint_async(self, name: str) -> None:
+        """As `savepoint`, in a task."""
+        flow = self._session.take_savepoint(name)
+        if flow is not None:
+            scope = self._session.scope
+            await drive_async(flow, scope.perform_async, scope.at_once_or_later)
+
+    def undo_to(self, savepoint: str, *, reason: str = "", within: Duration = "60s") -> Story:
+        """Have everything undone that this workflow did since a savepoint, wait for it, and go on from there.
+
+        Calls that are under way in other threads and tasks are undone when they land; no call is made until this
+        returns. It returns when everything is undone, or what is not is in the hands of people: the story says which.
+        In an `async` scope use `undo_to_async`.
+
+        Args:
+            savepoint: the name of a savepoint this workflow took; of two of one name, the later.
+            reason: for people, and for the story.
+            within: how long to wait.
+
+        Raises:
+            Rejected: there is no such savepoint; nothing was asked for.
+            NotConfirmed: asked for, and not closed in time. It goes on; call this again to wait on.
+            WorkflowTurned: the whole workflow is being undone.
+            LedgerUnavailable: nothing was asked for.
+        """
+        flow = self._session.undo_to(savepoint, reason, within)
+        return NOT_UNDONE if flow is None else drive(flow, self._session.scope.perform)
+
+    async def undo_to_async(self, savepoint: str, *, reason: str = "", within: Duration = "60s") -> Story:
+        """As `undo_to`, in a task."""
+        flow = self._session.undo_to(savepoint, reason, within)
+        if flow is None:
+            return NOT_UNDONE
+        scope = self._session.scope
+        return await drive_async(flow, scope.perform_async, scope.at_once_or_later)
+
+    def undo_all(self, reason: str = "") -> None:
+        """Ask for the undoing of the whole workflow, and wait for nothing: from then on its calls are refused."""
+        flow = self._session.undo_all(reason)
+        if flow is not None:
+            drive(flow, self._session.scope.perform)
 
     def leave_open(self, lease: Duration) -> None:
         """Leave the workflow to a lease of this length when the scope ends, however it ends: neither success nor

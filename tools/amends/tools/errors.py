@@ -91,6 +91,15 @@ class WorkflowTurned(AmendsError):
         self.epoch = epoch
 
 
+class EpochEnded(WorkflowTurned):
+    """Part of what this workflow did is being undone, or was: calls of before that are over."""
+
+    what_to_do = (
+        "Go on with wf.undo_to(savepoint), which waits until nothing is being undone any more and says what is left, "
+        "or let this error end the workflow."
+    )
+
+
 class _AboutStep(AmendsError):
     def __init__(self, message: str, *, step: str = "") -> None:
         super().__init__(message)
