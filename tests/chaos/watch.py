@@ -90,7 +90,7 @@ class Watch:
         try:
             ends = [client.get_watermark_offsets(place, timeout=5)[1] for place in places]
             taken = [max(place.offset, 0) for place in client.committed(places, timeout=5)]
-            return sum(ends) - sum(taken)
+            return max(0, sum(ends) - sum(taken))
         finally:
             client.close()
 

@@ -109,6 +109,7 @@ class Stage:
                 self.told(f"{part.name} ended by itself with {code} ({thawed})")
                 if part.name not in self._were_frozen:
                     self.crashed.append(f"{part.name} ended by itself with {code}:\n{part.last_words()}")
+                    self.told(f"its last words: {part.last_words(3)}")
                 self._leaves(part)
                 self._replace(part)
             for part in self.parts.dead(self._retired):

@@ -141,6 +141,7 @@ class LaneThread:
             finally:
                 consumer.close()
         except BaseException as error:  # whatever it is, the worker must hear that this lane is served no longer
+            log.exception("lane %s ends", self.lane)
             self._events.on_end(error)
         else:
             self._events.on_end(None)

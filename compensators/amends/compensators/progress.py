@@ -18,7 +18,7 @@ class PartitionProgress:
 
     def take(self, offset: int) -> None:
         """A record was handed out."""
-        assert not self._taken or offset > self._taken[-1]
+        assert not self._taken or offset > self._taken[-1], f"{offset} comes after {self._taken[-1]}"
         self._taken.append(offset)
 
     def done(self, offset: int) -> None:

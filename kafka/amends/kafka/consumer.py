@@ -105,6 +105,7 @@ class GroupConsumer(OwnedConsumer):
         return self._mine().consumer_group_metadata()
 
     def _assigned(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
+        self._assignments += 1
         places = [TopicPartition(p.topic, p.partition) for p in partitions]
         starts = self._on_assigned(places) if self._on_assigned is not None else None
         for partition, place in zip(partitions, places, strict=True):
@@ -113,11 +114,13 @@ class GroupConsumer(OwnedConsumer):
         consumer.assign(partitions)
 
     def _revoked(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
+        self._assignments += 1
         if self._on_revoked is not None:
             self._on_revoked([TopicPartition(p.topic, p.partition) for p in partitions])
         consumer.unassign()
 
     def _partitions_lost(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
+        self._assignments += 1
         if self._on_lost is not None:
             self._on_lost([TopicPartition(p.topic, p.partition) for p in partitions])
         consumer.unassign()

@@ -59,6 +59,7 @@ class OwnedConsumer:
         self._true_ends = true_ends
         self._consumer = Consumer(options, logger=logger)
         self._owner: int | None = None
+        self._assignments = 0  # counts what a group gave and took; callbacks of a member run inside poll and consume
 
     def poll_batch(self, timeout_ms: int, max_records: int = BATCH_MAX) -> Batch:
         """Wait up to `timeout_ms` for something, then return all that has arrived, at most `max_records`.
@@ -74,9 +75,12 @@ class OwnedConsumer:
         first = consumer.poll(timeout_ms / 1000)
         if first is None:
             return Batch([], {})
-        messages = [first]
-        if max_records > 1:
-            messages += consumer.consume(max_records - 1, 0)
+        assignments = self._assignments
+        messages = consumer.consume(max_records - 1, 0) if max_records > 1 else []
+        if self._assignments == assignments or first.error() is not None:
+            messages.insert(0, first)
+        # Else the group rebalanced in between. The first record is of an assignment that has ended; if its partition
+        # came back, it is read again from what was committed, and would come after itself.
         batch = Batch([], {})
         for message in messages:
             error = message.error()
