@@ -56,6 +56,7 @@ _TIMEOUT = {
     TimeoutKind.STEP: "the call took longer than its lease",
     TimeoutKind.UNDO: "the undo took longer than its lease",
     TimeoutKind.LADDER: "nothing is left that could find out if the call happened",
+    TimeoutKind.WINDOW: "the window of an undo closes soon, or has closed",
 }
 _DECISION = {
     Decision.PRESENT: "it happened",
