@@ -1,6 +1,7 @@
 """`python -m bench`: job S at several loads, every part in its own process, beside floors of the same run.
 
 python -m bench [--seconds 6] [--loads 1,32,256,200/s,400/s] [--only kafka|embedded] [--warm 60] [--json FILE]
+Loads of so many a second, and the long warming, are for Apache Kafka only.
 python -m bench compare BEFORE.json AFTER.json
 """
 
@@ -26,8 +27,10 @@ from bench.report import Figures, comparison, percentile, table, verdicts
 from bench.tools import LANE
 
 LOADS = "1,32,256,200/s,400/s"
-EMBEDDED_LOADS = "1,32"
-"""The embedded broker takes one record a request from us (decision 0008): it is for a look, not for load."""
+EMBEDDED_WARM_S = 5.0
+"""The embedded broker has no compiler to warm, and a fetch costs it more with every batch it holds (decision 0008)."""
+EMBEDDED_PARTITIONS = 2
+"""Fewer partitions make fewer and larger batches."""
 
 
 class Processes:
@@ -121,7 +124,7 @@ def broker(options: argparse.Namespace, embedded: bool, found: Servers) -> Figur
         bootstrap_servers=found.kafka.bootstrap_servers,
         topic_prefix=f"bench{int(time.time())}",
         lanes=(LANE,),
-        partitions=options.partitions,
+        partitions=min(options.partitions, EMBEDDED_PARTITIONS) if embedded else options.partitions,
         replication_factor=1,
         embedded=embedded,
     )
@@ -134,11 +137,13 @@ def broker(options: argparse.Namespace, embedded: bool, found: Servers) -> Figur
         pids = {"processor": processor.pid, "compensator": compensator.pid, "redis": found.redis.pid}
         if found.kafka.pid:
             pids["broker"] = found.kafka.pid
-        if options.warm:
-            print(f"  warming {options.warm:g} s", flush=True)
-            Agent(parts, "warm", "8" if embedded else "64", options.warm, 0.5).wait_for("{", options.warm + 90)
+        warm_s = min(options.warm, EMBEDDED_WARM_S) if embedded else options.warm
+        if warm_s:
+            print(f"  warming {warm_s:g} s", flush=True)
+            Agent(parts, "warm", "8" if embedded else "64", warm_s, 0.5).wait_for("{", warm_s + 90)
         rows = {}
-        for number, load in enumerate((options.embedded_loads if embedded else options.loads).split(",")):
+        loads = [load for load in options.loads.split(",") if not (embedded and load.endswith("/s"))]
+        for number, load in enumerate(loads):
             rows[load] = measure(settings, parts, pids, load, options.seconds, number)
             print(f"  {load}: {rows[load]['workflows_s']:.0f} workflows/s", flush=True)
         hops = floors.hop(settings, 2.0)
@@ -188,7 +193,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--loads", default=LOADS)
-    parser.add_argument("--embedded-loads", default=EMBEDDED_LOADS)
     parser.add_argument("--only", choices=("kafka", "embedded"))
     parser.add_argument("--warm", type=float, default=60.0, help="seconds of load before the first measurement")
     parser.add_argument("--partitions", type=int, default=8)

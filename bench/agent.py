@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer
 
+from amends.kafka.options import EMBEDDED_FETCH_WAIT_MS
 from amends.kafka.settings import KafkaSettings, load_settings
 from amends.producers import workflow
 from amends.schemas.codec import UnreadableRecord, decode_as
@@ -43,7 +44,7 @@ class Closings:
                 "bootstrap.servers": self.settings.bootstrap_servers,
                 "group.id": "bench-closings",
                 "enable.auto.commit": False,
-                "fetch.wait.max.ms": 10 if self.settings.embedded else 100,
+                "fetch.wait.max.ms": EMBEDDED_FETCH_WAIT_MS if self.settings.embedded else 100,
             }
         )
         topic = self.settings.topics.workflows

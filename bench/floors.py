@@ -8,6 +8,7 @@ import time
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from amends.kafka.options import EMBEDDED_FETCH_WAIT_MS
 from amends.kafka.publisher import Publisher
 from amends.kafka.settings import KafkaSettings
 
@@ -37,7 +38,7 @@ def hop(settings: KafkaSettings, seconds: float) -> list[int]:
     """Return how long produce -> consume -> produce takes with bare clients, in microseconds, one at a time."""
     topic = settings.topics.ledger_dead_letters
     common = {"bootstrap.servers": settings.bootstrap_servers}
-    wait_ms = 1 if settings.embedded else 100
+    wait_ms = EMBEDDED_FETCH_WAIT_MS if settings.embedded else 100
     reading = {**common, "group.id": "bench-hop", "enable.auto.commit": False, "fetch.wait.max.ms": wait_ms}
     writing = {**common, "acks": "all", "enable.idempotence": True, "linger.ms": 0}
     stop = threading.Event()

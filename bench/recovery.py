@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, TopicPartition
 
+from amends.kafka.options import EMBEDDED_FETCH_WAIT_MS
+from amends.kafka.reader import PartitionReader
+from amends.kafka.records import TopicPartition as Place
 from amends.kafka.settings import KafkaSettings
 from amends.schemas.codec import UnreadableRecord, decode
 from amends.schemas.facts import UndoEvent, UndoStatus, WorkflowEvent, WorkflowStatus
@@ -47,13 +50,9 @@ class Window:
 
 def ends_of(settings: KafkaSettings) -> list[int]:
     """Return the end offset of each ledger partition."""
-    consumer = _consumer(settings)
-    ends = [
-        consumer.get_watermark_offsets(TopicPartition(settings.topics.ledger, p), timeout=10)[1]
-        for p in range(settings.partitions)
-    ]
-    consumer.close()
-    return ends
+    with PartitionReader(settings) as reader:
+        ends = reader.ends(settings.topics.ledger, range(settings.partitions))
+    return [ends[Place(settings.topics.ledger, p)] for p in range(settings.partitions)]
 
 
 def read(settings: KafkaSettings, since: list[int], to: list[int]) -> Window:
@@ -83,6 +82,6 @@ def _consumer(settings: KafkaSettings) -> Consumer:
             "bootstrap.servers": settings.bootstrap_servers,
             "group.id": "bench-recovery",
             "enable.auto.commit": False,
-            "fetch.wait.max.ms": 10,
+            "fetch.wait.max.ms": EMBEDDED_FETCH_WAIT_MS if settings.embedded else 10,
         }
     )

@@ -188,6 +188,6 @@ def consumer_options(settings: KafkaSettings, *, group: str, fetch_wait_ms: int 
     return options
 
 
-EMBEDDED_FETCH_WAIT_MS = 20
+EMBEDDED_FETCH_WAIT_MS = 30
 """A fetch of the embedded broker does not wake on new data, so it must be short. But what is not found in that time is
 not returned, and every batch of a partition is looked through: with 5 ms some thousand batches are never read again."""
