@@ -120,6 +120,9 @@ class KafkaWorld:
     def await_folded(self, facts: int) -> None:
         until(lambda: sum(count.count for count in self.state().values()) >= facts, self._words)
 
+    def await_state(self, state: dict[bytes, Count]) -> None:
+        until(lambda: self.state() == state, lambda: f"{self.state()} is not {state}\n{self._words()}")
+
     def await_refused(self, name: str) -> None:
         until(lambda: self._processes[name].progress()["refused"] > 0, self._words)
 

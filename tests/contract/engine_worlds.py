@@ -53,6 +53,10 @@ class World(Protocol):
         """Wait until `facts` facts are in the durable state."""
         ...
 
+    def await_state(self, state: dict[bytes, Count]) -> None:
+        """Wait until this is the durable state."""
+        ...
+
     def await_refused(self, name: str) -> None:
         """Wait until a checkpoint of the process was refused."""
         ...
@@ -151,6 +155,9 @@ class MemoryWorld:
     def await_folded(self, facts: int) -> None:
         self._until(lambda: sum(count.count for count in self.state().values()) >= facts)
 
+    def await_state(self, state: dict[bytes, Count]) -> None:
+        self._until(lambda: self.state() == state)
+
     def await_refused(self, name: str) -> None:
         self._until(lambda: self._processes[name].engine.refused > 0)
 
@@ -159,8 +166,9 @@ class MemoryWorld:
         for partition in range(PARTITIONS):
             for record in self.broker.read(self.topics.changelog(), partition):
                 assert record.key is not None
-                assert record.value is not None
-                found[record.key] = decode(record.value)
+                found.pop(record.key, None)
+                if record.value is not None:
+                    found[record.key] = decode(record.value)
         return found
 
     def emitted(self) -> list[tuple[bytes, Count]]:

@@ -37,16 +37,38 @@ class Ledger:
         self._world = world
         self.facts = 0
         self.expected: dict[bytes, Count] = {}
+        self._appended: list[tuple[bytes, int, bytes]] = []
 
     def write(self, facts: int) -> int:
         """Append facts to all keys in turn; return how many there are now."""
         for _ in range(facts):
             key = KEYS[self.facts % len(KEYS)]
             value = b"fact %d" % self.facts
-            offset = self._world.append(key, value)
+            offset = self._append(key, value)
             self.expected[key] = self.expected.get(key, Count()).with_fact(offset, 0, value)
             self.facts += 1
         return self.facts
+
+    def first_offset(self, key: bytes) -> int:
+        return next(offset for written, offset, _ in self._appended if written == key)
+
+    def forget(self, key: bytes) -> None:
+        """Have a key dropped."""
+        self._append(key, b"forget")
+        self.expected.pop(key)
+
+    def again(self, key: bytes) -> None:
+        """Have a key that was dropped counted anew, from its first fact."""
+        self._append(key, b"again %d" % self.first_offset(key))
+        count = Count()
+        for written, offset, value in self._appended:
+            count = count.with_fact(offset, 0, value) if written == key else count
+        self.expected[key] = count
+
+    def _append(self, key: bytes, value: bytes) -> int:
+        offset = self._world.append(key, value)
+        self._appended.append((key, offset, value))
+        return offset
 
 
 def test_every_fact_is_folded_once_and_in_order(world: World) -> None:
@@ -146,3 +168,44 @@ def test_a_timer_rings_on_a_partition_where_nothing_else_happens(world: World) -
     world.append(KEYS[0], b"arm 300")
     world.await_folded(2)
     assert world.state()[KEYS[0]].due_at_ms is None
+
+
+def test_a_key_that_was_dropped_is_read_again_from_its_start_while_others_are_folded(world: World) -> None:
+    ledger = Ledger(world)
+    world.start("a")
+    world.await_folded(ledger.write(40))
+    ledger.forget(KEYS[0])
+    world.await_state(ledger.expected)
+    ledger.again(KEYS[0])
+    ledger.write(40)
+    world.await_state(ledger.expected)
+    assert world.state()[KEYS[0]].count == 5 + 1 + 1 + 5
+    assert (KEYS[0], 12) in [(key, count.count) for key, count in world.emitted()]
+
+
+def test_a_new_owner_reads_again_what_the_one_before_had_not_read_to_its_end(world: World) -> None:
+    ledger = Ledger(world)
+    world.start("a")
+    world.await_folded(ledger.write(40))
+    ledger.forget(KEYS[0])
+    world.await_state(ledger.expected)
+    world.stop("a")
+    ledger.again(KEYS[0])
+    ledger.write(40)
+    world.start("b", fault="kill", at=AFTER_CHECKPOINT)
+    world.await_fault("b")
+    world.start("c")
+    world.await_session("b")
+    ledger.write(40)
+    world.await_state(ledger.expected)
+
+
+def test_a_start_that_retention_took_is_told_to_the_fold(world: World) -> None:
+    ledger = Ledger(world)
+    world.start("a")
+    world.await_folded(ledger.write(40))
+    first = ledger.first_offset(KEYS[0])
+    world.forget_ledger(KEYS[0], first + 1)
+    world.append(KEYS[0], b"again %d" % first)
+    ledger.expected[KEYS[0]] = Count(gone=True)
+    world.await_state(ledger.expected)

@@ -15,6 +15,7 @@ from amends.schemas.codec import Record, decode, encode
 from amends.schemas.commands import Incident, ProbeCommand, ResendCommand, UndoCommand, WorkflowEcho
 from amends.schemas.contract import CallTerms, Contract, Effect, Idempotency, ProbeTerms, UndoTerms, VerifyTerms
 from amends.schemas.facts import (
+    Carry,
     Decision,
     Fact,
     Failure,
@@ -78,6 +79,8 @@ class Ledger:
     sent: list[Record] = field(default_factory=list)
     raw: list[Emission] = field(default_factory=list)
     workflow_id: str = "w"
+    ledger_start: int = 0  # older facts are gone
+    refolds: bool = True  # what is wanted again is read at once
 
     def __post_init__(self) -> None:
         self.partition = Partition(0, self.terms)
@@ -95,10 +98,20 @@ class Ledger:
         return entry.offset
 
     def look(self) -> None:
+        if self.refolds:
+            self.refold()
         for emission in self.partition.outputs(self.now_ms):
             self.raw.append(emission)
-            if not emission.topic.startswith("dlq.amends.ledger"):
+            if emission.value is not None and not emission.topic.startswith("dlq.amends.ledger"):
                 self.sent.append(decode(emission.value))
+
+    def refold(self) -> None:
+        """Read again what the fold wants read again, as an engine does."""
+        while (stretch := self.partition.refolding()) is not None:
+            stretch.begins_at(self.ledger_start)
+            for entry in self.entries[stretch.from_offset : stretch.to_offset + 1]:
+                stretch.take(entry)
+            self.partition.refolded(stretch)
 
     def wait(self, ms: int, *, step_ms: int = 250, until: Callable[[], bool] | None = None) -> None:
         """Let time pass; Timeouts that are due are written on the ledger, as an engine does."""
@@ -108,7 +121,7 @@ class Ledger:
             self.look()
             for emission in self.partition.timeouts(self.now_ms):
                 found = decode(emission.value)
-                assert isinstance(found, Timeout)
+                assert isinstance(found, Timeout | Carry)
                 self.append(found)
 
     def checkpoint(self) -> None:

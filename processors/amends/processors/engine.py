@@ -12,7 +12,11 @@ around it and nothing else. Whichever engine runs, and whatever dies:
    covers that fact. A crash between the two emits again; nothing is lost. An emission names the offset it was true at.
 4. **State and offset are one.** A checkpoint makes the changes of state and the offset they stand at durable together,
    or neither. After a crash the fold gets back exactly the state of the last checkpoint, then the facts after it.
-5. **Time is the ledger's.** A fold is told of time that every fact appended before it has been folded for: late, never
+5. **What was forgotten is read again, beside the fold.** A fold that meets a fact of a workflow it has dropped parks
+   it and wants a stretch of the ledger (`refolding`). The engine reads that with a second reader, one stretch of a
+   partition at a time, hands it back (`refolded`), and sends what follows; other keys are folded meanwhile. What is
+   parked is state: a new owner's fold wants the stretch anew.
+6. **Time is the ledger's.** A fold is told of time that every fact appended before it has been folded for: late, never
    early. An engine never lets a timer wait because a partition is busy.
 
 What an engine does not promise: that something is emitted once, or that a wall clock is right.
@@ -21,9 +25,32 @@ What an engine does not promise: that something is emitted once, or that a wall 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from amends.processors.emission import Emission, LedgerRecord
+
+
+class Stretch(Protocol):
+    """A stretch of the ledger that a fold wants to be read for workflows it had forgotten. Any one thread may feed it,
+    at its own pace, while the fold goes on; what it holds is its own until it is handed back."""
+
+    @property
+    def from_offset(self) -> int:
+        """The first offset wanted. It may have risen after `begins_at`, beyond `to_offset`: then nothing is wanted."""
+        ...
+
+    @property
+    def to_offset(self) -> int:
+        """The last offset wanted; the fold has seen it, so it is there to be read."""
+        ...
+
+    def begins_at(self, offset: int, /) -> None:
+        """The oldest record that the ledger holds stands at `offset`. Told once, before the first record."""
+        ...
+
+    def take(self, record: LedgerRecord, /) -> None:
+        """Take the next record of the partition, of whatever key."""
+        ...
 
 
 class EngineError(Exception):
@@ -76,7 +103,16 @@ class PartitionFold(Protocol):
         ...
 
     def next_due_ms(self) -> int | None:
-        """Return when `outputs` or `timeouts` may next have something without a new fact, None if never."""
+        """Return when `outputs`, `timeouts` or `refolding` may next have something without a new fact, None if
+        never."""
+        ...
+
+    def refolding(self) -> Stretch | None:
+        """Return a stretch of the ledger that is to be read, once; None if none is wanted, or one is out already."""
+        ...
+
+    def refolded(self, stretch: Any, /) -> None:
+        """The stretch was read to its end. State may have changed, and there may be something to send."""
         ...
 
     def changes(self) -> Sequence[tuple[bytes, bytes | None]]:

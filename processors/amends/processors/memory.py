@@ -121,11 +121,29 @@ class MemoryEngine:
         return True
 
     def tick(self, partition: int) -> int:
-        """Let due timers and repeats into the outbox; return how many emissions came."""
+        """Read what the fold wants read again; let due timers and repeats into the outbox, and return how many."""
         held = self._held[partition]
         before = len(held.outbox)
+        while self.refold_next(partition):
+            pass
         self._collect(held, timers=True)
         return len(held.outbox) - before
+
+    def refold_next(self, partition: int) -> bool:
+        """Read the next stretch of the ledger that the fold wants for workflows it had forgotten, and return whether
+        there was one."""
+        held = self._held[partition]
+        stretch = held.tenure.fold.refolding()
+        if stretch is None:
+            return False
+        stretch.begins_at(self._broker.start(self._topics.ledger, partition))
+        wanted = stretch.to_offset + 1 - stretch.from_offset
+        if wanted > 0:
+            for record in self._broker.read(self._topics.ledger, partition, stretch.from_offset, wanted):
+                stretch.take(record)
+        held.tenure.refolded(stretch)
+        self._collect(held, timers=False)
+        return True
 
     def send_next(self, partition: int) -> StoredRecord | None:
         """Send the oldest emission of the outbox, confirmed; return it as stored."""

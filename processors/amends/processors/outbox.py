@@ -24,7 +24,7 @@ from amends.schemas.commands import (
     UndoCommand,
 )
 from amends.schemas.envelope import headers_of
-from amends.schemas.facts import Timeout
+from amends.schemas.facts import Carry, Timeout
 from amends.schemas.keys import incident_id, undo_key
 
 
@@ -85,8 +85,8 @@ class Outbox:
     def _echo(self, workflow: Workflow, sent: Sent, now_ms: int) -> None:
         header = workflow.header
         said = echoed(workflow)
-        if header.phase is Phase.NONE or said == sent.echo:
-            return
+        if header.phase is Phase.NONE or header.superseded or said == sent.echo:
+            return  # the echo of an id is that of its newest instance
         sent.echo = said
         echo = echo_of(workflow, now_ms)
         self._send(self.terms.topics.workflows, echo, header.workflow_id, now_ms, f"echo-{header.folded_to}")
@@ -250,6 +250,36 @@ class Outbox:
         trouble = Trouble("lane_missing", 1, reason, header.folded_to, header.turned_at_ms, closed_at_ms)
         name = incident_id(header.workflow_id, header.started_offset, "lane_missing", lane)
         self._incident(workflow, None, trouble, name, state, now_ms)
+
+    # --- forgetting and carrying ------------------------------------------------------------------------------------
+
+    def forget(self, workflow: Workflow, folded_to: int, now_ms: int) -> None:
+        """A workflow is dropped: nothing of it stands on compacted topics any more. The tombstone says how far the
+        ledger was folded, so that a reader can tell a stale one."""
+        header = workflow.header
+        for lane in [lane for workflow_id, lane in self.lanes_missing if workflow_id == header.workflow_id]:
+            self._lane_missing(workflow, lane, IncidentState.CLOSED, now_ms)
+        if header.phase is Phase.NONE or header.superseded:
+            return
+        headers = (
+            ("amends-workflow-offset", str(header.started_offset).encode()),
+            ("amends-folded-to", str(folded_to).encode()),
+        )
+        key = header.workflow_id.encode()
+        self.add(Emission(self.terms.topics.workflows, key, None, self.partition, headers))
+
+    def start_carried(self, workflow: Workflow, now_ms: int) -> None:
+        """The start of a workflow was gone from the ledger, an incident; now a Carry was found."""
+        header = workflow.header
+        reason = "the ledger no longer holds its start; it was folded on from a Carry"
+        trouble = Trouble("start_gone", 1, reason, header.folded_to, header.started_at_ms, now_ms, "a Carry")
+        name = incident_id(header.workflow_id, header.started_offset, "start_gone", "")
+        self._incident(workflow, None, trouble, name, IncidentState.CLOSED, now_ms)
+
+    def carry(self, carry: Carry) -> Emission:
+        name = f"carry-{carry.workflow_offset}-{carry.folded_to}-{carry.attributes['part']}"
+        headers = tuple(headers_of(carry, source=self.terms.source, event_id=name, time_ms=carry.timestamp_ms))
+        return Emission(self.terms.topics.ledger, carry.workflow_id.encode(), encode(carry), self.partition, headers)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 

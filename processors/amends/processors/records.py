@@ -10,6 +10,7 @@ import json
 from dataclasses import astuple, fields
 from typing import Any
 
+from amends.processors.parked import Parked
 from amends.processors.state import (
     NOWHERE,
     TURNED_PHASES,
@@ -40,15 +41,39 @@ _FLOW = 19
 _UNDO_NAMES = tuple(f.name for f in fields(Undo))
 
 
-def step_key(workflow_key: bytes, number: int) -> bytes:
-    """Return the changelog key of a step: workflow id, two NULs (which no workflow id holds), number."""
-    return workflow_key + SEPARATOR + SEPARATOR + str(number).encode()
+def header_key(workflow_key: bytes, started: int) -> bytes:
+    """Return the changelog key of an instance: workflow id, two NULs (which no workflow id holds), `@` and where its
+    STARTED stands. Version 0.1.0 had one instance of an id, under the bare id."""
+    return b"%b%b@%d" % (workflow_key, SEPARATOR * 2, started)
+
+
+def split_header_key(key: bytes) -> tuple[bytes, int]:
+    """Return the workflow's key and where the instance began; NOWHERE for a key of 0.1.0: its header knows."""
+    workflow_key, found, started = key.rpartition(SEPARATOR + SEPARATOR)
+    return (workflow_key, int(started[1:])) if found else (key, NOWHERE)
+
+
+def step_key(header_key: bytes, number: int) -> bytes:
+    """Return the changelog key of a step: that of its instance, two NULs, number."""
+    return header_key + SEPARATOR + SEPARATOR + str(number).encode()
 
 
 def split_key(key: bytes) -> tuple[bytes, int | None]:
-    """Return the workflow's key and the step's number, None for the header."""
-    workflow_key, found, number = key.rpartition(SEPARATOR + SEPARATOR)
-    return (workflow_key, int(number)) if found else (key, None)
+    """Return the instance's key and the step's number, None for the header."""
+    instance_key, found, number = key.rpartition(SEPARATOR + SEPARATOR)
+    return (key, None) if not found or number.startswith(b"@") else (instance_key, int(number))
+
+
+def encode_parked(parked: Parked) -> bytes:
+    """Return the record that stands in a header's place while an instance is being folded again."""
+    return _encode({"parked": [parked.workflow_offset, parked.since_offset, parked.was_gone]}).encode()
+
+
+def decode_parked(data: bytes) -> Parked | None:
+    """Return what `encode_parked` was given; None if this is a header."""
+    if not data.startswith(b"{"):
+        return None
+    return Parked(*json.loads(data)["parked"])
 
 
 def encode_header(header: Header) -> bytes:

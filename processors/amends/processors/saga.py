@@ -21,6 +21,7 @@ from amends.processors.diagnosis import Action, Signal
 from amends.processors.ladder import last_end_offset
 from amends.processors.state import (
     DEFAULT_WORKFLOW_LEASE_MS,
+    NOWHERE,
     AttemptState,
     Step,
     UndoState,
@@ -83,7 +84,8 @@ def fold(workflow: Workflow, fact: Fact, contract: str, offset: int, at_ms: int,
         case Timeout():
             _fold_timeout(workflow, fact, offset, at_ms, silences)
         case Carry():
-            pass
+            if _is_last_part(fact):
+                workflow.put_header(replace(workflow.header, carried_at_ms=at_ms, carried_to=fact.folded_to))
         case _:
             assert_never(fact)
     closing.close(workflow, offset, at_ms)
@@ -116,6 +118,10 @@ def was_read(workflow: Workflow, unread_offset: int, at_ms: int, by: str) -> Non
 
 def _belongs(workflow: Workflow, fact: Fact, offset: int, at_ms: int) -> bool:
     header = workflow.header
+    if header.phase is Phase.NONE and header.started_offset != NOWHERE:
+        reason = f"it began at offset {header.started_offset}, which the ledger no longer holds: nothing is folded"
+        workflow.with_trouble("start_gone", reason, offset, at_ms)
+        return False
     if header.phase is Phase.NONE:
         workflow.with_trouble("stray", f"a {type(fact).__name__} of a workflow whose start nobody knows", offset, at_ms)
         return False
@@ -288,3 +294,8 @@ def _fold_resolution(workflow: Workflow, fact: Resolution, offset: int, at_ms: i
     else:
         after = undos.fold_ruling(step, fact, workflow.contract_of(step), offset, at_ms)
     put(workflow, after, offset, at_ms)
+
+
+def _is_last_part(carry: Carry) -> bool:
+    """A state that does not fit into a record comes in parts."""
+    return carry.attributes.get("part", "0") == str(int(carry.attributes.get("parts", "1")) - 1)

@@ -207,6 +207,9 @@ class Header:
     turns: tuple[Turn, ...] = ()  # in the order of epochs
     savepoints: tuple[Savepoint, ...] = ()  # oldest first
     in_parallel: bool = True  # what was not built on one another may be undone side by side
+    superseded: bool = False  # a newer instance of the id began
+    carried_at_ms: int = 0  # when a Carry was last written; its state stands as of `carried_to`
+    carried_to: int = NOWHERE
 
 
 # --- what follows from a record --------------------------------------------------------------------------------------

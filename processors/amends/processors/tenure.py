@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from amends.processors.emission import Emission, LedgerRecord
-from amends.processors.engine import LedgerHoleError, PartitionFold
+from amends.processors.engine import LedgerHoleError, PartitionFold, Stretch
 
 CLOCK_JUMP_MS = 60_000
 """Brokers' clocks agree better than this. Append times that go back by more had jumped ahead; to go on from there would
@@ -38,6 +38,7 @@ class Tenure:
 
     __slots__ = (
         "_appended_at_ms",
+        "_changed",
         "_cut",
         "_emitted",
         "_kept_to",
@@ -56,6 +57,7 @@ class Tenure:
         self.folded_time_ms = -1
         self._appended_at_ms = -1
         self._kept_to = next_offset
+        self._changed = False  # without a fact
         self._emitted = 0
         self._unconfirmed: dict[int, None] = {}  # in the order of emission
         self._unkept: dict[bytes, bytes | None] = dict.fromkeys(drop)
@@ -85,6 +87,11 @@ class Tenure:
         """Every fact appended before `time_ms` is folded. Time never goes back, unless a clock had jumped (`take`)."""
         self.folded_time_ms = max(self.folded_time_ms, time_ms)
 
+    def refolded(self, stretch: Stretch) -> None:
+        """A stretch of the ledger that the fold wanted was read to its end."""
+        self.fold.refolded(stretch)
+        self._changed = True
+
     # --- emissions out ----------------------------------------------------------------------------------------------
 
     def due(self, now_ms: int) -> bool:
@@ -113,8 +120,8 @@ class Tenure:
 
     @property
     def dirty(self) -> bool:
-        """Facts were folded that no checkpoint covers."""
-        return self._kept_to < self.next_offset or bool(self._unkept)
+        """Facts were folded, now or again, that no checkpoint covers."""
+        return self._changed or self._kept_to < self.next_offset or bool(self._unkept)
 
     @property
     def kept_to(self) -> int:
@@ -126,6 +133,7 @@ class Tenure:
         all folded facts were sent."""
         if self._cut is None:
             self._unkept.update(self.fold.changes())
+            self._changed = False
             self._cut = Cut(self._unkept, self.next_offset, self._emitted)
             self._unkept = {}
         return self._cut

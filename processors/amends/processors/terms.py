@@ -10,12 +10,16 @@ from amends.schemas.topics import Topics
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Settings of the fold's output. None of them changes what the fold decides."""
+    """Settings of a partition. None but the grace changes what the fold decides, and that only for whose fact one is
+    that comes late."""
 
     topics: Topics = field(default_factory=Topics)
     lanes: frozenset[str] = frozenset({"default"})
     command_repeat_ms: int = 5_000  # until STARTED is seen
     lane_again_ms: int = 60_000  # a lane that does not exist is looked at again
+    grace_ms: int = 3_600_000  # in append times: how long a closed workflow takes facts that name no instance
+    carry_after_ms: int | None = None  # an open workflow's state is written on the ledger; None: never
+    carry_again_ms: int = 60_000  # a Carry that was not seen is written again
     source: str = "/amends/processor"
     group: str = "amends-processor"  # named in dead letters
     registered: Registered | None = None

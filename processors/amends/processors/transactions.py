@@ -29,6 +29,7 @@ from amends.processors.checkpoints import Keeper
 from amends.processors.emitter import EmissionLostError, Emitter
 from amends.processors.engine import CheckpointRefusedError, Faults, FoldFactory, no_faults
 from amends.processors.rejoining import Rejoining
+from amends.processors.rereader import Rereader
 from amends.processors.settings import ProcessorSettings
 from amends.processors.takeover import InterruptedTakeoverError, Takeover
 from amends.processors.tenure import Tenure
@@ -73,6 +74,7 @@ class TransactionalEngine:
         self._emitter = Emitter(
             kafka, deadline_ms=settings.emission_deadline_ms, queue_max=2 * settings.unconfirmed_max
         )
+        self._rereader = Rereader(kafka)
         self._takeover = Takeover(
             kafka,
             settings.application_id,
@@ -115,6 +117,7 @@ class TransactionalEngine:
                     self._count_fault(fault)
         finally:
             self._drop(list(self._keepers))
+            self._rereader.close()
             self._emitter.close()
             self._pool.shutdown()
 
@@ -147,6 +150,7 @@ class TransactionalEngine:
         batch = consumer.poll_batch(self._wait_ms(_now_ms()), self._settings.facts_max)
         self._confirm()
         self._fold(batch.records)
+        self._fold_again()
         now_ms = _now_ms()
         self._look_at_timers(asking, now_ms)
         self._checkpoint(consumer, now_ms)
@@ -178,6 +182,16 @@ class TransactionalEngine:
         now_ms = _now_ms()
         for keeper in touched.values():
             self._emitter.send(keeper.tenure, keeper.tenure.emissions(now_ms, timers=False))
+
+    def _fold_again(self) -> None:
+        """Have read what was forgotten and is wanted again; take what was read."""
+        for keeper in self._keepers.values():
+            stretch = keeper.tenure.fold.refolding()
+            if stretch is not None:
+                self._rereader.want(keeper.tenure, stretch)
+        for tenure, read in self._rereader.take():
+            tenure.refolded(read)
+            self._emitter.send(tenure, tenure.emissions(_now_ms(), timers=False))
 
     def _look_at_timers(self, asking: PartitionReader, now_ms: int) -> None:
         due = [k for k in self._keepers.values() if k.look_again_at_ms <= now_ms and k.tenure.due(now_ms)]
@@ -273,6 +287,7 @@ class TransactionalEngine:
         for partition in partitions:
             keeper = self._keepers.pop(partition, None)
             if keeper is not None:
+                self._rereader.drop(keeper.tenure)
                 keeper.close()
                 if keeper.is_committing:
                     self._leaving.append(keeper)

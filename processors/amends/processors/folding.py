@@ -1,0 +1,110 @@
+"""Facts into workflows: read a record, find whose it is, fold it there. Nothing that a record holds makes it raise."""
+
+from __future__ import annotations
+
+from amends.processors import saga
+from amends.processors.contracts import ContractBook
+from amends.processors.emission import LedgerRecord
+from amends.processors.placing import Place, newest_of, place_of, place_of_redriven, place_of_unread
+from amends.processors.reading import is_workflow_key, original_offset, read_fact
+from amends.processors.slots import Slot, Slots
+from amends.processors.state import NOWHERE, Header, replace
+from amends.processors.terms import Terms
+from amends.processors.timers import Silences
+from amends.processors.workflow import Workflow
+from amends.schemas.codec import UnreadableRecord
+from amends.schemas.facts import Fact
+
+
+class Folding:
+    """Folds records into the workflows of `slots`.
+
+    Args:
+        silences: of the partition; the record that is folded has been taken note of.
+    """
+
+    def __init__(self, slots: Slots, contracts: ContractBook, silences: Silences, terms: Terms) -> None:
+        self.slots = slots
+        self.contracts = contracts
+        self.silences = silences
+        self._terms = terms
+        self.dead: list[tuple[LedgerRecord, str]] = []
+        """Records that could not be read or folded, with the reason; for the caller to take."""
+        self.nobodys: list[tuple[LedgerRecord, str]] = []
+        """Those of them of which nobody can tell the workflow."""
+        self.touched: list[Slot] = []
+        """Instances changed beside the one returned; for the caller to take."""
+
+    def fold(self, record: LedgerRecord) -> Slot | Place | None:
+        """Fold a record; return the instance that it changed, where it belongs instead, or None if nobody can tell."""
+        try:
+            fact = read_fact(record, self._terms.registered)
+        except UnreadableRecord as error:
+            return self._unread(record, str(error))
+        key = record.key or b""
+        at_ms, grace_ms = record.appended_at_ms, self._terms.grace_ms
+        found = place_of(self.slots, key, fact, record.offset, at_ms, grace_ms)
+        if found is Place.NEW:
+            found = self._begun(key, record.offset)
+        if isinstance(found, Slot):
+            self._fold_into(found, fact, record)
+        return found
+
+    def fold_as_nobodys(self, record: LedgerRecord) -> Slot:
+        """Fold a record of which the id is known and that belongs to no instance: an incident, and nothing else."""
+        key = record.key or b""
+        slot = self.slots.find(key, NOWHERE) or self.slots.add(key, NOWHERE)
+        try:
+            fact = read_fact(record, self._terms.registered)
+        except UnreadableRecord as error:
+            saga.fold_unread(self.slots.hot(slot), record.offset, record.appended_at_ms, str(error))
+        else:
+            self._fold_into(slot, fact, record)
+        return slot
+
+    def _begun(self, key: bytes, offset: int) -> Slot:
+        """Make room for a new instance. The one before it is the newest no more."""
+        before = newest_of(self.slots, key)
+        if before is not None:
+            workflow = self.slots.hot(before)
+            workflow.put_header(replace(workflow.header, superseded=True))
+            self.touched.append(before)
+        return self.slots.add(key, offset)
+
+    def _fold_into(self, slot: Slot, fact: Fact, record: LedgerRecord) -> None:
+        workflow = self.slots.hot(slot)
+        contract = self.contracts.of(fact)
+        before = workflow.header
+        try:
+            saga.fold(workflow, fact, contract, record.offset, record.appended_at_ms, self.silences)
+        except Exception as error:  # a bug of ours must not stop the partition: the workflow becomes an incident
+            self._poisoned(before, workflow, record, f"the fold raised {type(error).__name__}: {error}")
+            return
+        if workflow.header.unread or len(self.slots.of(slot.workflow_key)) > 1:
+            self._redriven(record)
+
+    def _redriven(self, record: LedgerRecord) -> None:
+        """A record that nobody could read may have been written anew."""
+        original = original_offset(record)
+        waits = None if original is None else place_of_redriven(self.slots, record.key or b"", original)
+        if waits is not None and original is not None:
+            saga.was_read(self.slots.hot(waits), original, record.appended_at_ms, "redrive")
+            self.touched.append(waits)
+
+    def _unread(self, record: LedgerRecord, reason: str) -> Slot | Place | None:
+        self.dead.append((record, reason))
+        key = record.key
+        if key is None or not is_workflow_key(key):
+            self.nobodys.append((record, reason))
+            return None
+        found = place_of_unread(self.slots, key, record.appended_at_ms, self._terms.grace_ms)
+        if isinstance(found, Slot):
+            saga.fold_unread(self.slots.hot(found), record.offset, record.appended_at_ms, reason)
+        return found
+
+    def _poisoned(self, before: Header, workflow: Workflow, record: LedgerRecord, reason: str) -> None:
+        """The fold raised: keep the header of before this fact, and the workflow open as an incident."""
+        workflow.put_header(replace(before, steps=len(workflow.steps)))
+        self.dead.append((record, reason))
+        saga.fold_unread(workflow, record.offset, record.appended_at_ms, reason)
+        workflow.with_trouble("poisoned", reason, record.offset, record.appended_at_ms)

@@ -1,0 +1,112 @@
+"""Folding forgotten workflows again, from their starts, beside the partition's own fold.
+
+A pass reads a stretch of the ledger once for all that were wanted when it began. It has slots, contracts and silences
+of its own, so an engine may run it in another thread; the partition adopts what came of it. Everything of the id from
+the start on is folded by the rules that hold for the partition, so the state is the one that was dropped, and facts
+that came since are in it.
+
+If the ledger no longer holds the start, nothing is folded, unless a Carry stands: then a second pass begins behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amends.processors.carrying import Carried, Carries
+from amends.processors.contracts import ContractBook
+from amends.processors.emission import LedgerRecord
+from amends.processors.folding import Folding
+from amends.processors.outbox import Sent
+from amends.processors.parked import Parked
+from amends.processors.slots import Slot, Slots
+from amends.processors.terms import Terms
+from amends.processors.timers import Silences
+
+GATHERINGS_MAX = 1_000
+"""Workflows folded again in one pass."""
+
+
+class Gathering:
+    """One parked instance: what the ledger holds of its id from its start to `to_offset`.
+
+    Args:
+        silences: of the pass, which takes note of every record.
+        carried: its state as a Carry has it; the ledger is read from behind that.
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        parked: Parked,
+        to_offset: int,
+        terms: Terms,
+        silences: Silences,
+        carried: Carried | None = None,
+    ) -> None:
+        self.key = key
+        self.parked = parked
+        self.from_offset = parked.workflow_offset if carried is None else carried.folded_to + 1
+        self.to_offset = to_offset
+        self.silences = silences if carried is None else carried.silences
+        self.contracts = ContractBook()
+        self.slots = Slots(self.contracts, lambda _: Sent())
+        self.unplaced: list[LedgerRecord] = []
+        """Records since the instance was parked that belong to none of the instances gathered."""
+        self.carries = Carries(key, parked.workflow_offset)
+        self.is_gone = False
+        """The ledger no longer holds where it was to begin."""
+        self._folding = Folding(self.slots, self.contracts, self.silences, terms)
+        if carried is not None:
+            carried.put_into(self.slots, self.contracts, key, parked.workflow_offset)
+
+    def begins_at(self, offset: int) -> None:
+        """The ledger's oldest record stands at `offset`."""
+        if offset > self.from_offset:
+            self.is_gone = True
+            self.from_offset = offset
+
+    def extended(self, to_offset: int) -> Gathering:
+        """Go on from where it ended."""
+        self.from_offset, self.to_offset = self.to_offset + 1, to_offset
+        return self
+
+    def take(self, record: LedgerRecord) -> None:
+        """Take a record of this key, in order."""
+        if not self.from_offset <= record.offset <= self.to_offset:
+            return
+        if self.is_gone:
+            self.carries.take(record)
+            found = None
+        else:
+            found = self._folding.fold(record)
+            self._folding.dead.clear()  # they were sent when the partition met them
+            self._folding.nobodys.clear()
+            self._folding.touched.clear()
+        if not isinstance(found, Slot) and record.offset >= self.parked.since_offset:
+            self.unplaced.append(record)
+
+
+class Refolding:
+    """A pass over the ledger, for an engine to feed: `begins_at` if the ledger begins later than `from_offset`, `take`
+    each record from `from_offset` to `to_offset` (that one included), then hand it back."""
+
+    def __init__(self, gatherings: Sequence[Gathering]) -> None:
+        self.gatherings = gatherings
+        self.from_offset = min(g.from_offset for g in gatherings)
+        self.to_offset = max(g.to_offset for g in gatherings)
+        self._by_key = {g.key: g for g in gatherings}
+        self._silences = tuple({id(g.silences): g.silences for g in gatherings}.values())
+
+    def begins_at(self, offset: int) -> None:
+        """The ledger's oldest record stands at `offset`: read from there."""
+        for gathering in self.gatherings:
+            gathering.begins_at(offset)
+        self.from_offset = max(self.from_offset, offset)
+
+    def take(self, record: LedgerRecord) -> None:
+        """Take the next record of the partition, whosever it is."""
+        for silences in self._silences:
+            silences.record(record.appended_at_ms)
+        gathering = self._by_key.get(record.key or b"")
+        if gathering is not None:
+            gathering.take(record)

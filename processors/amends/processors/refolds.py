@@ -1,0 +1,148 @@
+"""The workflows of a partition that are folded again: parked, wanted, read, adopted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amends.processors.contracts import ContractBook
+from amends.processors.emission import LedgerRecord
+from amends.processors.outbox import Sent
+from amends.processors.parked import Parked
+from amends.processors.placing import is_forgotten, is_parked
+from amends.processors.reading import read_fact
+from amends.processors.refolding import GATHERINGS_MAX, Gathering, Refolding
+from amends.processors.slots import Slot, Slots
+from amends.processors.state import Header
+from amends.processors.terms import Terms
+from amends.processors.timers import Silences
+from amends.processors.workflow import Workflow
+from amends.schemas.codec import UnreadableRecord
+from amends.schemas.commands import Phase
+
+
+class Refolds:
+    """Bookkeeping between a partition's slots and the passes over the ledger. One pass at a time."""
+
+    def __init__(self, slots: Slots, contracts: ContractBook, terms: Terms) -> None:
+        self._slots = slots
+        self._contracts = contracts
+        self._terms = terms
+        self._wanted: list[tuple[Slot, int]] = []
+        self._alone: list[Gathering] = []
+        """Those with silences of their own: each has a pass to itself."""
+        self._reading: Refolding | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a pass may begin."""
+        return self._reading is None and bool(self._wanted or self._alone)
+
+    def park(self, record: LedgerRecord) -> Slot:
+        """Park the instance that a record names, to be folded again up to this record."""
+        key, named = record.key or b"", read_fact(record, self._terms.registered).workflow_offset
+        held = self._slots.find(key, named)
+        slot = self._slots.add(key, named) if held is None else held
+        slot.workflow, slot.header, slot.sent = None, None, None
+        slot.parked = Parked(named, record.offset, was_gone=held is not None)
+        self.want(slot, record.offset)
+        return slot
+
+    def want(self, slot: Slot, to_offset: int) -> None:
+        self._wanted.append((slot, to_offset))
+
+    def wait(self, record: LedgerRecord) -> None:
+        """Keep a record until the instance of its id that is parked was folded again."""
+        for slot in self._slots.of(record.key or b""):
+            if slot.parked is not None:
+                slot.parked.wait(record)
+                return
+
+    def next_pass(self) -> Refolding | None:
+        """Return the next pass, if none is being read."""
+        if not self.is_wanted:
+            return None
+        if self._alone:
+            made = [self._alone.pop(0)]
+        else:
+            silences = Silences()
+            wanted, self._wanted = self._wanted[:GATHERINGS_MAX], self._wanted[GATHERINGS_MAX:]
+            made = [
+                Gathering(slot.workflow_key, slot.parked, to_offset, self._terms, silences)
+                for slot, to_offset in wanted
+                if slot.parked is not None
+            ]
+        self._reading = Refolding(made) if made else None
+        return self._reading
+
+    def ended(self, refolding: Refolding, folded_to: int) -> Iterator[Gathering]:
+        """Yield what is to be adopted of a pass that was read; what needs another pass is wanted again."""
+        if refolding is not self._reading:
+            return
+        self._reading = None
+        for gathering in refolding.gatherings:
+            carried = gathering.carries.newest(gathering.from_offset) if gathering.is_gone else None
+            if carried is not None:
+                to_offset = max(gathering.to_offset, carried.folded_to)
+                again = Gathering(gathering.key, gathering.parked, to_offset, self._terms, carried.silences, carried)
+                again.unplaced = [record for record in gathering.unplaced if record.offset <= carried.folded_to]
+                self._alone.append(again)
+            elif gathering.parked.overflowed and not gathering.is_gone:
+                gathering.parked.overflowed = False
+                self._alone.append(gathering.extended(folded_to))
+            else:
+                yield gathering
+
+    def adopt(self, gathering: Gathering, at_ms: int) -> tuple[list[Slot], Slot | None]:
+        """Hold what was gathered. Returns the instances that are held now and the one that is to be dropped, because
+        no workflow begins where it was said to."""
+        parked = self._parked_slot(gathering)
+        if parked is None:
+            return [], None
+        for _, data in gathering.contracts.take_new():
+            self._contracts.add(data)
+        if gathering.is_gone:
+            parked.workflow = Workflow(Header(gathering.key.decode(), parked.started), self._contracts.by_digest)
+            parked.parked, parked.sent = None, Sent()
+            return [parked], None
+        adopted: list[Slot] = []
+        for found in gathering.slots:
+            workflow = found.workflow
+            if workflow is None or workflow.header.phase is Phase.NONE:
+                continue
+            if found.started == parked.started:
+                slot = parked
+            elif self._is_ours(found, workflow, at_ms):
+                slot = self._slots.add(found.workflow_key, found.started)
+            else:
+                continue
+            slot.workflow, slot.sent, slot.parked = self._as_ours(workflow), Sent(), None
+            adopted.append(slot)
+        return adopted, parked if parked.parked is not None else None
+
+    def followers(self, gathering: Gathering) -> list[LedgerRecord]:
+        """Return the records that waited, in order."""
+        return [*gathering.unplaced, *gathering.parked.waiting]
+
+    def names_no_start(self, gathering: Gathering, record: LedgerRecord) -> bool:
+        """Whether a record names the start that was looked for and is none."""
+        if gathering.is_gone or gathering.slots.find(gathering.key, gathering.parked.workflow_offset) is not None:
+            return False
+        try:
+            return read_fact(record, self._terms.registered).workflow_offset == gathering.parked.workflow_offset
+        except UnreadableRecord:
+            return False
+
+    def _parked_slot(self, gathering: Gathering) -> Slot | None:
+        held = self._slots.of(gathering.key)
+        return next((s for s in held if s.parked is gathering.parked), None) if is_parked(held) else None
+
+    def _is_ours(self, found: Slot, workflow: Workflow, at_ms: int) -> bool:
+        """Whether another instance of the id began while this one was parked."""
+        held = self._slots.find(found.workflow_key, found.started)
+        return held is None and not is_forgotten(workflow, at_ms, self._terms.grace_ms)
+
+    def _as_ours(self, workflow: Workflow) -> Workflow:
+        """All of it is to be written; contracts are looked up in the partition's book from now on."""
+        workflow.contracts = self._contracts.by_digest
+        workflow.changed = {None, *range(len(workflow.steps))}
+        return workflow
