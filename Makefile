@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check bench simulate killing up clean install
+.PHONY: demo test check bench simulate killing chaos up clean install
 
 demo: $(STAMP)
 	$(BIN)/amends demo $(ARGS)
@@ -31,6 +31,12 @@ simulate: $(STAMP)
 # A hundred runs of the killing scenes on Apache Kafka, several at once; seeds are printed.
 killing: $(STAMP)
 	$(BIN)/python -m tests.killing $(ARGS)
+
+# Faults from one seeded schedule on three brokers (BROKERS=1: one), Redis and all parts; see docs/proofs.md.
+MINUTES ?= 5
+BROKERS ?= 3
+chaos: $(STAMP)
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --brokers $(BROKERS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) $(ARGS)
 
 up: $(STAMP)
 	$(BIN)/amends up $(ARGS)
