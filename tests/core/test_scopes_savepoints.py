@@ -137,7 +137,7 @@ def test_an_agent_undone_to_a_savepoint_by_a_person_is_refused_until_it_knows(fo
         wf.savepoint("begun")
         charge("cus_1", 1)
         folded.ledger.add(asked("begun"))
-        with pytest.raises(EpochEnded, match=r"was undone to savepoint 'begun'.*asked for by alice"):
+        with pytest.raises(EpochEnded, match=r"without its agent.*asked for by alice; back to savepoint 'begun'"):
             charge("cus_1", 2)
         with pytest.raises(EpochEnded):
             wf.savepoint("another")

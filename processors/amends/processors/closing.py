@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amends.processors import attempts, turning
+from amends.processors import attempts, failing
 from amends.processors.state import Standing, Step, UndoState, replace, standing
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
@@ -38,7 +38,7 @@ def _finish(workflow: Workflow, offset: int, at_ms: int) -> None:
     denied = next((s for s in workflow.steps if _is_denied(s, workflow)), None)
     if denied is not None:
         reason = f"a false claim of success: {denied.tool_name} is proven not to have happened"
-        turning.turn(workflow, reason, offset, at_ms)
+        failing.fail(workflow, None, reason, offset, at_ms)
         return
     for step in workflow.steps:
         if step.number not in workflow.condemned:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from amends.processors.policies import finish_due_ms
 from amends.processors.state import TURNED_PHASES, Header, in_words
 from amends.processors.timers import Silences
 from amends.schemas.commands import Phase
@@ -82,6 +83,9 @@ def ran_out(header: Header, fact: Timeout, silences: Silences, at_ms: int) -> st
     if fact.kind is TimeoutKind.HEARTBEAT:
         if header.phase is not Phase.RUNNING or fact.armed_offset != header.armed_offset:
             return None
+        if header.is_vacant:
+            so_long = f"{(at_ms - header.finishing_since_ms) / 1000:g} s"
+            return f"nobody has finished it for {so_long} past its pivot" if at_ms >= finish_due_ms(header) else None
         due_ms = silences.heartbeat_due_ms(header.armed_at_ms, header.lease_ms)
         silent_s = (at_ms - header.armed_at_ms) / 1000
         return (
@@ -89,6 +93,6 @@ def ran_out(header: Header, fact: Timeout, silences: Silences, at_ms: int) -> st
             if at_ms >= due_ms
             else None
         )
-    if header.deadline_ms is None or at_ms < header.started_at_ms + header.deadline_ms:
+    if header.finishing_since_ms or header.deadline_ms is None or at_ms < header.started_at_ms + header.deadline_ms:
         return None
     return f"the deadline of {header.deadline_ms / 1000:g} s passed" if fact.kind is TimeoutKind.DEADLINE else None

@@ -89,6 +89,7 @@ def decode_header(data: bytes) -> Header:
     values["troubles"] = _troubles(values["troubles"])
     values["turns"] = tuple(Turn(*row) for row in values.get("turns", ()))
     values["savepoints"] = tuple(Savepoint(*row) for row in values.get("savepoints", ()))
+    values["failed_calls"] = tuple((tool, count) for tool, count in values.get("failed_calls", ()))
     if not values["turns"] and values["phase"] in TURNED_PHASES:  # written before turns were kept: there was one
         whole = Turn(values["epoch"] - 1, NOWHERE, values["turned_at_ms"], values["turned_reason"])
         values["turns"] = (whole,)

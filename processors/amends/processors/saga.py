@@ -15,10 +15,11 @@ from __future__ import annotations
 import dataclasses
 from typing import assert_never
 
-from amends.processors import attempts, closing, diagnosis, turning, undos
+from amends.processors import attempts, closing, diagnosis, failing, turning, undos
 from amends.processors.condemned import leave_ladder, put, window_ran_out
 from amends.processors.diagnosis import Action, Signal
 from amends.processors.ladder import last_end_offset
+from amends.processors.policies import kept_policy, policy_trouble
 from amends.processors.state import (
     DEFAULT_WORKFLOW_LEASE_MS,
     NOWHERE,
@@ -26,6 +27,7 @@ from amends.processors.state import (
     Step,
     UndoState,
     in_words,
+    open_trouble,
     replace,
 )
 from amends.processors.timers import Silences
@@ -48,6 +50,7 @@ from amends.schemas.facts import (
     WorkflowEvent,
     WorkflowStatus,
 )
+from amends.schemas.policy import FailedBy
 
 
 def fold(workflow: Workflow, fact: Fact, contract: str, offset: int, at_ms: int, silences: Silences) -> None:
@@ -62,6 +65,8 @@ def fold(workflow: Workflow, fact: Fact, contract: str, offset: int, at_ms: int,
         return
     if _renews(workflow, fact):
         workflow.put_header(replace(header, folded_to=offset, armed_offset=offset, armed_at_ms=at_ms))
+        if header.troubles:
+            _heard_again(workflow, at_ms)
     else:
         workflow.put_header(replace(header, folded_to=offset))
     if isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.STARTED:
@@ -155,6 +160,8 @@ def _fold_start(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int
     header = workflow.header
     if header.phase is not Phase.NONE:  # a resume, or a refusal to be: the echo answers it
         workflow.put_header(replace(header, asked_offset=offset))
+        if header.is_vacant and header.armed_offset == offset:
+            failing.take_over(workflow, in_words(fact.instance), at_ms)
         return
     workflow.put_header(
         replace(
@@ -172,9 +179,18 @@ def _fold_start(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int
             asked_offset=offset,
             traceparent=fact.traceparent,
             observe=fact.attributes.get("mode") == "observe",
+            policy=kept_policy(fact.policy),
             in_parallel=fact.attributes.get(PARALLEL_UNDOS) != "no",
         )
     )
+    if (unread := policy_trouble(workflow.header)) is not None:
+        workflow.with_trouble("policy_unreadable", f"{unread}; the default policy is kept", offset, at_ms)
+
+
+def _heard_again(workflow: Workflow, at_ms: int) -> None:
+    """An agent whose silence is no failure speaks again."""
+    if open_trouble(workflow.header.troubles, "agent_silent") is not None:
+        workflow.without_trouble("agent_silent", at_ms, "the agent")
 
 
 def _fold_workflow(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int) -> None:
@@ -189,7 +205,10 @@ def _fold_workflow(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: 
     signal, reason = found
     match diagnosis.action_for(workflow.header.phase, signal):
         case Action.TURN:
-            _turn(workflow, signal, reason, fact.savepoint, offset, at_ms)
+            if fact.status is WorkflowStatus.FAILED:
+                failing.fail(workflow, FailedBy.ERROR, reason, offset, at_ms)
+            else:
+                _turn(workflow, signal, reason, fact.savepoint, offset, at_ms)
         case Action.FINISH:
             workflow.put_header(replace(workflow.header, phase=Phase.FINISHING))
         case Action.INCIDENT:
@@ -217,8 +236,13 @@ def _fold_timeout(workflow: Workflow, fact: Timeout, offset: int, at_ms: int, si
     match fact.kind:
         case TimeoutKind.HEARTBEAT | TimeoutKind.DEADLINE:
             reason = diagnosis.ran_out(workflow.header, fact, silences, at_ms)
-            if reason is not None:
-                turning.turn(workflow, reason, offset, at_ms)
+            if reason is None:
+                return
+            if workflow.header.is_vacant and fact.kind is TimeoutKind.HEARTBEAT:
+                workflow.with_trouble("unfinished", reason, offset, at_ms)
+                return
+            by = FailedBy.SILENCE if fact.kind is TimeoutKind.HEARTBEAT else FailedBy.DEADLINE
+            failing.fail(workflow, by, reason, offset, at_ms)
         case TimeoutKind.STEP:
             if step is not None and fact.attempt is not None and _is_step_due(step, fact, at_ms):
                 put(workflow, attempts.time_out(step, fact.attempt, offset, at_ms), offset, at_ms)
@@ -268,7 +292,10 @@ def _fold_step(workflow: Workflow, fact: StepEvent, contract: str, offset: int, 
     if succeeded and fact.status is StepStatus.STARTED and not before_known and not workflow.is_condemned(after):
         reason = f"{step.tool_name} was started after the workflow had succeeded"
         after = attempts.with_trouble(after, "effect_after_success", reason, offset, at_ms)
+    failed = fact.status is StepStatus.FAILED and failing.has_failed_anew(step, after, fact.attempt)
     put(workflow, after, offset, at_ms)
+    if failed:
+        failing.count_failed_call(workflow, after, fact.epoch, offset, at_ms)
 
 
 def _fold_undo(workflow: Workflow, fact: UndoEvent, offset: int, at_ms: int) -> None:

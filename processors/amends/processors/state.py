@@ -206,6 +206,11 @@ class Header:
     troubles: tuple[Trouble, ...] = ()
     turns: tuple[Turn, ...] = ()  # in the order of epochs
     savepoints: tuple[Savepoint, ...] = ()  # oldest first
+    policy: str = ""  # as its STARTED gave it, JSON; "" is the default one
+    failed_calls: tuple[tuple[str, int], ...] = ()  # in this epoch, by tool where one is bounded; "" is all
+    finishing_since_ms: int = 0  # when it first failed past its pivot; 0: it has not
+    finish_attempts: int = 0  # failures past the pivot
+    is_vacant: bool = False  # it waits for an agent that resumes and finishes it
     in_parallel: bool = True  # what was not built on one another may be undone side by side
     superseded: bool = False  # a newer instance of the id began
     carried_at_ms: int = 0  # when a Carry was last written; its state stands as of `carried_to`

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from amends.processors.ladder import Rung, climb, last_end_offset
+from amends.processors.policies import finish_due_ms
 from amends.processors.state import (
     CLOSED_UNDO,
     NOWHERE,
     AttemptState,
+    Header,
     Standing,
     Step,
     UndoState,
     has_open_attempt,
+    open_trouble,
     owed,
     standing,
 )
@@ -41,11 +44,15 @@ class Armed(NamedTuple):
 def armed(workflow: Workflow, silences: Silences, now_ms: int) -> Iterator[Armed]:
     """Yield everything that is armed."""
     header = workflow.header
-    if header.phase is Phase.RUNNING:
+    if header.is_vacant:
+        if open_trouble(header.troubles, "unfinished") is None:
+            name = (TimeoutKind.HEARTBEAT, header.armed_offset, None, None, None, None)
+            yield Armed(finish_due_ms(header), header.lease_ms, name, header.epoch)
+    elif header.phase is Phase.RUNNING and open_trouble(header.troubles, "agent_silent") is None:
         due_ms = silences.heartbeat_due_ms(header.armed_at_ms, header.lease_ms)
         name = (TimeoutKind.HEARTBEAT, header.armed_offset, None, None, None, None)
         yield Armed(due_ms, header.lease_ms, name, header.epoch)
-    if header.deadline_ms is not None and header.phase in (Phase.RUNNING, Phase.FINISHING):
+    if header.deadline_ms is not None and _is_bound(header):
         due_ms = header.started_at_ms + header.deadline_ms
         name = (TimeoutKind.DEADLINE, header.started_offset, None, None, None, None)
         yield Armed(due_ms, header.lease_ms, name, header.epoch)
@@ -60,6 +67,12 @@ def armed(workflow: Workflow, silences: Silences, now_ms: int) -> Iterator[Armed
     if header.phase is Phase.FINISHING:
         for number in workflow.unsure if header.observe else workflow.expected():
             yield from _of_ladder(workflow, workflow.steps[number], now_ms, condemned=False)
+
+
+def _is_bound(header: Header) -> bool:
+    """Whether the deadline still ends something. Past its pivot a workflow has a time of its own to be finished in."""
+    running = header.phase in (Phase.RUNNING, Phase.FINISHING) and not header.finishing_since_ms
+    return running and open_trouble(header.troubles, "deadline_passed") is None
 
 
 def timeout_of(workflow: Workflow, timer: Armed) -> Timeout:

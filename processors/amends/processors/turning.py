@@ -53,6 +53,8 @@ def turn(workflow: Workflow, reason: str, offset: int, at_ms: int, target: Targe
         turned_reason=reason,
         turns=(*kept, made),
         savepoints=tuple(s for s in header.savepoints if s.offset <= at),
+        failed_calls=(),
+        is_vacant=False,
     )
     if not final:  # who goes on has a whole lease from here
         changed = replace(changed, armed_offset=offset, armed_at_ms=at_ms)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from amends.processors.dependencies import WINDOW_OPEN, Dependencies
+from amends.processors.policies import policy_of
 from amends.processors.state import (
     CLOSED_UNDO,
     TURNED_PHASES,
@@ -27,7 +28,8 @@ from amends.processors.state import (
     standing,
 )
 from amends.processors.windows import Timetable, closes_at_ms, next_at_ms
-from amends.schemas.contract import Contract
+from amends.schemas.contract import Contract, Effect
+from amends.schemas.policy import Around
 
 _UNSURE = (Standing.OPEN, Standing.UNKNOWN)
 
@@ -141,8 +143,12 @@ class Workflow:
         return [self.by_id[name] for name in after if name in self.by_id]
 
     def _is_pending(self, step: Step) -> bool:
-        """Whether what this step was built on waits for it. A failed undo never blocks."""
-        return step.number in self.owing and (step.undo is None or step.undo.state is not UndoState.DEAD)
+        """Whether what this step was built on waits for it. A failed undo never blocks, unless its policy says so."""
+        if step.number not in self.owing or step.undo is None or step.undo.state is not UndoState.DEAD:
+            return step.number in self.owing
+        policy = policy_of(self.header)
+        halts = policy.before_irreversible if step.effect is Effect.IRREVERSIBLE else policy.around_waiting
+        return halts is Around.HALT
 
     def _closes_at_ms(self, step: Step) -> int:
         closes_ms = closes_at_ms(step, self.contract_of(step))

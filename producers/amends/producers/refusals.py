@@ -68,9 +68,8 @@ def turned(workflow_id: str, standing: Standing, what: str) -> AmendsError:
 
 
 def epoch_ended(workflow_id: str, standing: Standing, what: str) -> AmendsError:
-    place = f"savepoint {standing.savepoint!r}" if standing.savepoint else "its start"
     return EpochEnded(
-        f"workflow {workflow_id!r} was undone to {place} and is in epoch {standing.epoch}: {what} {standing.story}",
+        f"workflow {workflow_id!r} has gone over to epoch {standing.epoch} without its agent: {what} {standing.story}",
         workflow_id=workflow_id,
         phase=standing.phase.value,
         epoch=standing.epoch,
