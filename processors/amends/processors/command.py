@@ -14,6 +14,7 @@ import typer
 
 from amends.kafka.errors import SettingsWrong
 from amends.kafka.health import HealthServer
+from amends.kafka.seldom import collect_seldom
 from amends.kafka.settings import KafkaSettings, load_settings
 from amends.processors.engine import EngineError, FoldFactory
 from amends.processors.health import ProcessorHealth, prometheus_metrics
@@ -75,6 +76,7 @@ def run(kafka: KafkaSettings, settings: ProcessorSettings, *, refold: bool = Fal
     watchdog = WatchdogThread(settings.stall_ms, lambda: engine.progress, _monotonic_ms)
     health = _health(engine, settings)
     watchdog.start()
+    collect_seldom()
     try:
         engine.run()
     finally:
@@ -90,6 +92,8 @@ def fold_of(kafka: KafkaSettings, settings: ProcessorSettings) -> FoldFactory:
         topics=kafka.topics,
         lanes=frozenset(kafka.lanes),
         command_repeat_ms=settings.command_repeat_ms,
+        grace_ms=settings.grace_ms,
+        carry_after_ms=settings.carry_after_ms or kafka.ledger_retention_ms // 2,
         source=f"/amends/processors/{settings.instance_id or f'{socket.gethostname()}-{os.getpid()}'}",
         group=settings.application_id,
     )

@@ -34,6 +34,14 @@ class ProcessorSettings(BaseModel):
     command_repeat_ms: int = Field(default=5_000, ge=100)
     """A command is repeated this often until its undo has started."""
 
+    grace_ms: int = Field(default=3_600_000, ge=60_000)
+    """A closed workflow with nothing open is forgotten after this, in the ledger's time. Until then its id is taken; a
+    fact that comes later and names it has it folded again from the ledger, at the cost of reading that again."""
+
+    carry_after_ms: int | None = Field(default=None, ge=60_000)
+    """The state of a workflow that is open for this long is written on the ledger, and again each time as much has
+    passed. None: half of AMENDS_KAFKA__LEDGER_RETENTION_MS, so that the ledger always holds its start or a Carry."""
+
     facts_max: int = Field(default=500, ge=1, le=10_000)
     """Facts folded at most before what they emit is sent."""
 

@@ -39,8 +39,8 @@ from amends.producers.effects import (
 from amends.producers.ledger import Ledger
 from amends.producers.outbox import Outbox, Owed
 from amends.producers.outcome import beating
-from amends.producers.scope_flow import Opening, admissible, heartbeat, ours, unanswered_heartbeat
 from amends.producers.savepoints import Place
+from amends.producers.scope_flow import Opening, admissible, heartbeat, ours, unanswered_heartbeat
 from amends.schemas.commands import Phase, WorkflowEcho
 from amends.schemas.facts import StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 
@@ -312,7 +312,9 @@ class Scope:
     def _believed(self, echo: WorkflowEcho, started_offset: int) -> bool:
         if echo.folded_to < started_offset or echo.folded_to < self._folded_to:
             return False
-        return self.standing is None or echo.workflow_offset == self.standing.workflow_offset
+        if self.standing is None:  # an answer to our STARTED, or to one after it: not what an older instance says
+            return echo.answers_offset >= started_offset
+        return echo.workflow_offset == self.standing.workflow_offset
 
     def _begun(self, offset: int) -> None:
         with self._lock:
