@@ -133,6 +133,20 @@ class ToldStep:
 
 
 @dataclass(frozen=True, slots=True)
+class ToldApproval:
+    """How it stands with the approval of a call that was not made yet."""
+
+    step_id: str
+    state: str  # of `approvals.ApprovalState`
+    epoch: int
+    argument_digest: str
+    version: int
+    by: str = ""  # who decided
+    reason: str = ""
+    until_ms: int = 0  # the request, or the grant, stands until then, by the broker's clock
+
+
+@dataclass(frozen=True, slots=True)
 class WorkflowEcho:
     """What the fold decided about a workflow, for its agent and for people. Readers drop a lower `folded_to`."""
 
@@ -153,6 +167,7 @@ class WorkflowEcho:
     savepoint: str = ""  # what the last turn was to, "" for the whole workflow
     turns: tuple[EndedEpoch, ...] = ()
     steps: tuple[ToldStep, ...] = ()  # what the last turn condemned, newest first, while the workflow goes on
+    approvals: tuple[ToldApproval, ...] = ()  # of calls that a person was asked for and that were not made
 
 
 class IncidentState(StrEnum):

@@ -14,6 +14,12 @@ from enum import StrEnum
 PLAIN, COMPARE = "plain", "compare"
 """Values of `Contract.restores`."""
 
+RESULT, REFUSE, ALLOW = "result", "refuse", "allow"
+"""Values of `Contract.duplicates`."""
+
+ECHO, STRICT = "echo", "strict"
+"""Values of `Contract.fence`."""
+
 DECLARED = "declared"
 """Attribute of a contract that counts as unclassified because it has no undo: the class its tool was declared with."""
 
@@ -111,6 +117,9 @@ class Contract:
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
     writes: str = ""  # JMESPath over the step: what its capture reads once the call has happened; "": it is read again
     failed_calls_max: int | None = None  # calls of this tool that may fail in one epoch; one more turns the workflow
+    duplicates: str = RESULT  # an equal call that a model plans again: result, refuse or allow
+    fence: str = ECHO  # echo, or strict: not called before the fold has seen its STARTED in an epoch that goes on
+    approval_ms: int | None = None  # a person approves each call, asked for so long; None: none is needed
 
 
 def lane_of(contract: Contract) -> str:

@@ -21,6 +21,10 @@ PARALLEL_UNDOS = "parallel_undos"
 """Attribute of a workflow's STARTED: "no" where its steps are to be undone one after the other, last first."""
 
 
+FENCE = "fence"
+"""Attribute of a step's STARTED: "strict" where the agent waits until the fold has seen it."""
+
+
 class StepStatus(StrEnum):
     REQUESTED = "REQUESTED"
     STARTED = "STARTED"
@@ -95,6 +99,15 @@ class Failure:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class ApprovalTerms:
+    """What a person is asked to approve: one call, with these arguments."""
+
+    argument_digest: str  # of the tool's name and its canonical arguments, whole
+    requested_by: str = ""  # the person on whose behalf the agent asks, else the agent: he can't approve it
+    stands_ms: int = 86_400_000  # how long the request stands
+
+
 CHANGED_SINCE = "amends.ChangedSince"
 """`Failure.type` of an undo that was not begun: the world shows what its call did not write."""
 
@@ -134,6 +147,7 @@ class StepEvent:
     uses: tuple[str, ...] = ()  # STARTED: digests of what in the input could be an id
     touches: tuple[str, ...] = ()  # STARTED: digests of the keys that the contract's `resources` find in the input
     makes: tuple[str, ...] = ()  # SUCCEEDED: digests of the declared ids and of what in the output could be one
+    approval: ApprovalTerms | None = None  # REQUESTED, and STARTED of a call that was approved
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +229,9 @@ class Resolution:
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
     data_flow: int = 0  # present: the rules by which `makes` was found; 0: nobody looked
     makes: tuple[str, ...] = ()  # present: digests of what in the output could be an id
+    step_epoch: int | None = None  # approve, reject: the epoch in which the call was asked for
+    argument_digest: str = ""  # approve, reject: what it was asked for with
+    expires_at_ms: int | None = None  # approve: the call may be started until then, by the broker's clock
 
 
 @dataclass(frozen=True, slots=True)
