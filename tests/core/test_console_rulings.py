@@ -115,7 +115,7 @@ def test_a_closed_incident_and_one_that_no_decision_closes_are_refused() -> None
     with pytest.raises(Refused, match="was closed by bob") as refused:
         decide(ledger, replace(incident, state=IncidentState.CLOSED, closed_by="bob"), Decision.RETRY)
     assert refused.value.late
-    for stranger in (replace(incident, kind="stray"), replace(incident, workflow_id="", kind="unreadable")):
+    for stranger in (replace(incident, kind="lane_missing"), replace(incident, workflow_id="", kind="unreadable")):
         with pytest.raises(Refused, match="no decision closes"):
             decide(ledger, stranger, Decision.MARK_ABSENT)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from amends.console.steps import Placed, StepRow, steps_of
 from amends.schemas.commands import Incident, IncidentState, Phase
-from amends.schemas.decisions import decisions_for, word_of
+from amends.schemas.decisions import ACKNOWLEDGED, KIND, decisions_for, word_of
 from amends.schemas.facts import Decision, Party, Resolution, StepStatus
 
 EVIDENCE = frozenset({Decision.PRESENT, Decision.MARK_ABSENT})
@@ -133,4 +133,5 @@ def _resolution(
         evidence=ruling.evidence,
         unread_offset=unread_offset,
         timestamp_ms=now_ms,
+        attributes={KIND: incident.kind} if incident.kind in ACKNOWLEDGED else {},
     )

@@ -30,6 +30,9 @@ from amends.schemas.contract import Contract
 from amends.schemas.data_flow import IDS_MAX, RULES, bounded
 from amends.schemas.facts import Decision, Party, Resolution, StepEvent, StepStatus
 
+DIGEST_KEPT = 16
+"""Digits of a call's digest that are kept: calls of one workflow are told apart by it, nothing else."""
+
 _END: dict[StepStatus, AttemptState] = {
     StepStatus.UNKNOWN: AttemptState.UNKNOWN,
     StepStatus.SUCCEEDED: AttemptState.SUCCEEDED,
@@ -147,6 +150,7 @@ def _with_description(step: Step, fact: StepEvent, offset: int, at_ms: int) -> S
             call_id=in_words(fact.call_id),
             effect=fact.side_effect_classification,
             flow=_flow(fact),
+            call_digest=fact.call_digest[:DIGEST_KEPT],
         )
     if fact.status is StepStatus.SUCCEEDED and (fact.output_payload is not None or fact.undo_arguments is not None):
         step = replace(step, outcome_offset=offset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amends.processors import attempts, failing
+from amends.processors import acknowledging, attempts, failing
 from amends.processors.state import Standing, Step, UndoState, replace, standing
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
@@ -43,11 +43,14 @@ def _finish(workflow: Workflow, offset: int, at_ms: int) -> None:
     for step in workflow.steps:
         if step.number not in workflow.condemned:
             workflow.put(attempts.without_trouble(step, "unknown", at_ms, "it came to light"))
+    acknowledging.moot(workflow, at_ms, "it succeeded")
     workflow.put_header(replace(workflow.header, phase=Phase.SUCCEEDED, closed_at_ms=at_ms))
 
 
 def _is_denied(step: Step, workflow: Workflow) -> bool:
-    """Evidence says that a call the agent could not be sure of did not happen, and the tool was not called again.
+    """Evidence says that a call the agent could not be sure of did not happen, and it was not done again: no later call
+    of the same tool with the same arguments is present. Where a STARTED does not say which call it was (one written by
+    0.1.0), any later call of the tool counts.
 
     A FAILED step is no objection: the agent was told and went another way. Nor is a condemned one: its epoch is over,
     and the agent was told what became of it.
@@ -58,6 +61,7 @@ def _is_denied(step: Step, workflow: Workflow) -> bool:
         return False
     return not any(
         other.tool_name == step.tool_name
+        and (other.call_digest == step.call_digest or not (other.call_digest and step.call_digest))
         and other.first_offset > step.first_offset
         and standing(other) is Standing.PRESENT
         for other in workflow.steps

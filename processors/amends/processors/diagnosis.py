@@ -62,7 +62,7 @@ def signal_of(header: Header, fact: WorkflowEvent) -> tuple[Signal, str] | None:
             return None  # a repeat would undo what was done since
         who = fact.by or fact.writer.value
         return Signal.REQUEST, in_words(f"undoing was asked for by {who}" + (f": {fact.reason}" if fact.reason else ""))
-    if fact.epoch != header.epoch:
+    if fact.epoch != header.epoch or _is_not_the_owner(header, fact):
         return None
     match fact.status:
         case WorkflowStatus.SUCCEEDED:
@@ -74,6 +74,13 @@ def signal_of(header: Header, fact: WorkflowEvent) -> tuple[Signal, str] | None:
             return Signal.FAILURE, in_words("the agent asked for undoing" + (f": {fact.reason}" if fact.reason else ""))
         case _:
             return None
+
+
+def _is_not_the_owner(header: Header, fact: WorkflowEvent) -> bool:
+    """Of two agents in one workflow only the one that began or last resumed it claims its success or its failure; the
+    other may ask for undoing. A claim that names no instance is the owner's."""
+    claims = fact.status in (WorkflowStatus.SUCCEEDED, WorkflowStatus.FAILED)
+    return claims and bool(fact.instance and header.instance) and in_words(fact.instance) != header.instance
 
 
 def ran_out(header: Header, fact: Timeout, silences: Silences, at_ms: int) -> str | None:

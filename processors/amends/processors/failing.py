@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from amends.processors import turning
 from amends.processors.policies import policy_of
-from amends.processors.state import AttemptState, Standing, Step, replace, standing
+from amends.processors.state import AttemptState, Standing, Step, open_trouble, replace, standing
 from amends.processors.workflow import Workflow
 from amends.schemas.contract import Effect
 from amends.schemas.policy import FailedBy, PastPivot
@@ -48,9 +48,10 @@ def is_past_pivot(workflow: Workflow) -> bool:
 
 
 def take_over(workflow: Workflow, instance: str, at_ms: int) -> None:
-    """An agent resumes a vacant workflow, to finish it."""
+    """An agent resumes the workflow: from here on it is its owner, and one past its pivot is no longer vacant."""
     workflow.put_header(replace(workflow.header, is_vacant=False, instance=instance))
-    workflow.without_trouble("unfinished", at_ms, f"resumed by {instance or 'an agent'}")
+    if open_trouble(workflow.header.troubles, "unfinished") is not None:
+        workflow.without_trouble("unfinished", at_ms, f"resumed by {instance or 'an agent'}")
 
 
 def has_failed_anew(before: Step, after: Step, attempt: str) -> bool:

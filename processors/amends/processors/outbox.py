@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from amends.processors import story
+from amends.processors.acknowledging import version_of
 from amends.processors.echoing import Echoed, echo_of, echoed
 from amends.processors.emission import Emission, LedgerRecord
 from amends.processors.plan import Plan, entry, lane_of
@@ -78,6 +79,8 @@ class Outbox:
             wake_ms = again_ms if wake_ms is None else min(wake_ms, again_ms)
         if workflow.header.phase in CLOSED_PHASES and not made.commands:
             sent.commands.clear()
+            for lane in [lane for key, lane in self.lanes_missing if key == workflow.header.workflow_id]:
+                self._lane_missing(workflow, lane, IncidentState.CLOSED, now_ms)  # closed by rulings: nothing waits
         return wake_ms
 
     # --- echo -------------------------------------------------------------------------------------------------------
@@ -115,12 +118,11 @@ class Outbox:
     ) -> None:
         header = workflow.header
         contract = workflow.contract_of(step) if step is not None else None
-        undo = step.undo if step is not None else None
         incident = Incident(
             incident_id=name,
             kind=trouble.kind,
             state=state,
-            version=undo.version if undo is not None else trouble.version,
+            version=version_of(step, trouble),
             summary=story.incident_summary(header, step, trouble),
             detail=story.incident_detail(workflow, step, trouble, name),
             workflow_id=header.workflow_id,

@@ -121,6 +121,7 @@ def encode_step(step: Step) -> bytes:
         None if undo is None else [getattr(undo, name) for name in _UNDO_NAMES],
         [astuple(t) for t in step.troubles],
         step.flow,
+        step.call_digest,
     ]
     return _encode(row).encode()
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from typing import assert_never
 
-from amends.processors import attempts, closing, diagnosis, failing, turning, undos
+from amends.processors import acknowledging, attempts, closing, diagnosis, failing, turning, undos
 from amends.processors.condemned import leave_ladder, put, window_ran_out
 from amends.processors.diagnosis import Action, Signal
 from amends.processors.ladder import last_end_offset
@@ -34,6 +34,7 @@ from amends.processors.timers import Silences
 from amends.processors.windows import armed_offset
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
+from amends.schemas.decisions import KIND
 from amends.schemas.facts import (
     PARALLEL_UNDOS,
     UNKNOWN_OFFSET,
@@ -51,6 +52,9 @@ from amends.schemas.facts import (
     WorkflowStatus,
 )
 from amends.schemas.policy import FailedBy
+
+UNREAD_MAX = 64
+"""Records of one workflow that could not be read and are remembered one by one; of those beyond the count is kept."""
 
 
 def fold(workflow: Workflow, fact: Fact, contract: str, offset: int, at_ms: int, silences: Silences) -> None:
@@ -74,6 +78,9 @@ def fold(workflow: Workflow, fact: Fact, contract: str, offset: int, at_ms: int,
         return
     if isinstance(fact, Resolution) and fact.unread_offset is not None:
         was_read(workflow, fact.unread_offset, at_ms, fact.by)  # of a workflow whose start could not be read, too
+        return
+    if isinstance(fact, Resolution) and KIND in fact.attributes:
+        acknowledging.acknowledge(workflow, fact, at_ms)  # a stray's workflow has no start either
         return
     if not _belongs(workflow, fact, offset, at_ms):
         return
@@ -101,7 +108,10 @@ def fold_unread(workflow: Workflow, offset: int, at_ms: int, reason: str) -> Non
     header = workflow.header
     if offset <= header.folded_to:
         return
-    workflow.put_header(replace(header, folded_to=offset, unread=(*header.unread, offset)))
+    full = len(header.unread) >= UNREAD_MAX
+    unread = header.unread if full else (*header.unread, offset)
+    beyond = header.unread_beyond + 1 if full else 0
+    workflow.put_header(replace(header, folded_to=offset, unread=unread, unread_beyond=beyond))
     workflow.with_trouble("unreadable", f"the record at offset {offset} could not be read: {reason}", offset, at_ms)
     if header.phase in (Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS):
         workflow.put_header(replace(workflow.header, phase=Phase.TURNED))
@@ -109,10 +119,18 @@ def fold_unread(workflow: Workflow, offset: int, at_ms: int, reason: str) -> Non
 
 def was_read(workflow: Workflow, unread_offset: int, at_ms: int, by: str) -> None:
     """An unreadable record was read after all (its redrive was folded), or a person ruled on it."""
-    unread = tuple(o for o in workflow.header.unread if o != unread_offset)
-    if unread == workflow.header.unread:
-        return
-    workflow.put_header(replace(workflow.header, unread=unread))
+    header, beyond = workflow.header, workflow.header.unread_beyond
+    unread = tuple(o for o in header.unread if o != unread_offset)
+    if unread == header.unread:
+        if beyond and unread_offset > unread[-1]:
+            beyond -= 1
+        elif unread == (NOWHERE,):
+            unread = ()
+        else:
+            return
+    elif not unread and beyond:  # one of those beyond, of which nobody knows where it stands, is left
+        unread, beyond = (NOWHERE,), beyond - 1
+    workflow.put_header(replace(header, unread=unread, unread_beyond=beyond))
     if not unread:
         workflow.without_trouble("unreadable", at_ms, by)
         closing.close(workflow, workflow.header.folded_to, at_ms)
@@ -160,7 +178,7 @@ def _fold_start(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int
     header = workflow.header
     if header.phase is not Phase.NONE:  # a resume, or a refusal to be: the echo answers it
         workflow.put_header(replace(header, asked_offset=offset))
-        if header.is_vacant and header.armed_offset == offset:
+        if header.armed_offset == offset:
             failing.take_over(workflow, in_words(fact.instance), at_ms)
         return
     workflow.put_header(

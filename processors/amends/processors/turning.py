@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from amends.processors import acknowledging
 from amends.processors.condemned import bring_on
 from amends.processors.state import CLOSED_PHASES, NOWHERE, Savepoint, Turn, in_words, replace
 from amends.processors.workflow import Workflow
@@ -59,6 +60,7 @@ def turn(workflow: Workflow, reason: str, offset: int, at_ms: int, target: Targe
     if not final:  # who goes on has a whole lease from here
         changed = replace(changed, armed_offset=offset, armed_at_ms=at_ms)
     workflow.put_header(changed)
+    acknowledging.moot(workflow, at_ms, "it turned")
     workflow.reindex()
     for number in sorted(workflow.condemned):
         bring_on(workflow, number, offset, at_ms)

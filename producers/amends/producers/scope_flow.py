@@ -94,6 +94,7 @@ class Opening:
     observe: bool = False
     deadline_ms: int | None = None  # longest run, from the start
     attributes: tuple[tuple[str, str], ...] = ()
+    policy: bytes | None = None  # an encoded policy
 
 
 OpenFlow = Generator[Effect, Any, int]
@@ -153,7 +154,7 @@ def claim_flow(terms: ScopeTerms) -> EndFlow:
     if standing.phase is Phase.SUCCEEDED:
         return Succeeded()  # resumed after its end: every call was answered from the record
     now: Instant = yield ReadClock()
-    claim = _event(terms, standing, WorkflowStatus.SUCCEEDED, now.wall_ms)
+    claim = _event(terms, standing, WorkflowStatus.SUCCEEDED, now.wall_ms, instance=terms.instance)
     if not (yield AwaitOwed()):
         yield QueueFact(claim)  # behind what is owed, in this order
         return Unconfirmed("facts of the workflow could not be written yet; its success is claimed after them")
@@ -177,7 +178,7 @@ def fail_flow(terms: ScopeTerms, error: BaseException, secrets: Collection[str] 
         return Turned(standing)
     now: Instant = yield ReadClock()
     why = failure(error, secrets)
-    fact = _event(terms, standing, WorkflowStatus.FAILED, now.wall_ms, why)
+    fact = _event(terms, standing, WorkflowStatus.FAILED, now.wall_ms, why, instance=terms.instance)
     write: Write = yield WriteFact(fact)
     if not isinstance(write, Acknowledged):
         yield QueueFact(fact)
@@ -234,6 +235,7 @@ def _started(opening: Opening, wall_ms: int) -> WorkflowEvent:
         instance=opening.instance,
         lease_ms=terms.lease_ms,
         deadline_ms=opening.deadline_ms,
+        policy=opening.policy,
         timestamp_ms=wall_ms,
         traceparent=terms.traceparent,
         attributes=attributes,

@@ -41,6 +41,7 @@ from amends.producers.scope_flow import (
     observed_end_flow,
     open_flow,
 )
+from amends.schemas.policy import Policy, encode_policy
 from amends.tools.durations import Duration, duration_ms
 from amends.tools.errors import AmendsError, NotConfirmed
 from amends.tools.runner import Runner, mode
@@ -67,6 +68,7 @@ class Options:
     confirm: Literal["warn", "raise"]
     traceparent: str | None
     runtime: Runtime | None
+    policy: Policy | None = None
 
 
 @dataclass(slots=True)
@@ -116,7 +118,9 @@ class Session:
             return None
         observe = runtime.settings.mode == "observe"
         deadline_ms = None if options.deadline is None else duration_ms(options.deadline)
-        opening = Opening(self._terms(runtime), runtime.instance, options.on_existing, observe, deadline_ms)
+        policy = None if options.policy is None else encode_policy(options.policy)
+        terms = self._terms(runtime)
+        opening = Opening(terms, runtime.instance, options.on_existing, observe, deadline_ms, policy=policy)
         self.live = _Live(Scope(opening, runtime), runtime, observe)
         return open_flow(opening)
 
@@ -126,6 +130,7 @@ class Session:
         return ScopeTerms(
             workflow_id=self.id,
             agent_id=settings.agent_id if options.agent is None else options.agent,
+            instance=runtime.instance,
             lease_ms=settings.lease_ms if options.lease is None else duration_ms(options.lease),
             standing_within_ms=settings.standing_within_ms,
             owed_within_ms=settings.owed_within_ms,

@@ -21,6 +21,7 @@ from amends.producers.scope_flow import OnExisting, Outcome
 from amends.producers.session import OBSERVING_WAITS_MS, Options, Session
 from amends.producers.story import Story
 from amends.schemas.commands import Phase
+from amends.schemas.policy import Policy
 from amends.tools.durations import Duration, duration_ms
 from amends.tools.runner import Runner, active_runner
 
@@ -41,6 +42,7 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
         confirm_within: how long the end of the scope waits for the fold's word.
         confirm: without that word in time, `warn` logs and leaves an `Unconfirmed` outcome, `raise` raises
             NotConfirmed.
+        policy: what counts as a failure and what it leads to; by default any failure undoes everything.
         traceparent: the W3C trace context that the facts belong to.
         runtime: settings and ledger; by default those of the environment.
 
@@ -61,11 +63,12 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
         confirm: Literal["warn", "raise"] = "warn",
         traceparent: str | None = None,
         runtime: Runtime | None = None,
+        policy: Policy | None = None,
     ) -> None:
         if confirm not in ("warn", "raise"):
             raise ValueError(f"confirm={confirm!r} is neither 'warn' nor 'raise'")
         existing = OnExisting(on_existing)
-        options = Options(agent, existing, lease, deadline, confirm_within, confirm, traceparent, runtime)
+        options = Options(agent, existing, lease, deadline, confirm_within, confirm, traceparent, runtime, policy)
         self._session = Session(id, options)
         self._runner: Runner | None = None
         self._outer: Runner | None = None

@@ -21,12 +21,30 @@ DECISIONS: Mapping[str, tuple[Decision, ...]] = MappingProxyType(
         "unreadable": (Decision.MARK_ABSENT,),
     }
 )
-"""Kinds that are not here close by themselves, or are there to be known."""
+"""Rulings on an undo, a call, or a record."""
+
+ACKNOWLEDGED = frozenset(
+    {
+        "contradiction",
+        "effect_after_success",
+        "failed_after_success",
+        "stray",
+        "poisoned",
+        "savepoint_unknown",
+        "policy_unreadable",
+        "agent_failed",
+    }
+)
+"""Kinds that nothing waits for: a person says that he knows. Either he has put it right (`mark_undone`) or it stands as
+it is (`accept_loss`). Kinds that are neither here nor above close by themselves."""
+
+KIND = "incident_kind"
+"""Attribute of a Resolution that acknowledges: the kind of the incident, whose workflow and step the fact names."""
 
 
 def decisions_for(kind: str) -> tuple[Decision, ...]:
     """Return the decisions that an incident of `kind` takes; none for a kind that no decision closes."""
-    return DECISIONS.get(kind, ())
+    return _BY_HAND if kind in ACKNOWLEDGED else DECISIONS.get(kind, ())
 
 
 def word_of(decision: Decision) -> str:
