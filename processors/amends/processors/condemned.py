@@ -6,13 +6,14 @@ A step that nobody condemned is left alone, save that a claim of success asks wh
 
 from __future__ import annotations
 
-from amends.processors import attempts, undos, windows
+from amends.processors import attempts, elsewhere, undos, windows
 from amends.processors.ladder import Rung, climb
 from amends.processors.state import (
     CLOSED_UNDO,
     NOWHERE,
     Standing,
     Step,
+    Undo,
     UndoState,
     has_open_attempt,
     owed,
@@ -29,9 +30,42 @@ REVIVABLE = frozenset({"unknown", "arguments_missing", "unclassified", "no_undo"
 
 
 def put(workflow: Workflow, step: Step, offset: int, at_ms: int) -> None:
-    """Replace a step, and bring it on if it is condemned."""
+    """Replace a step, and bring it on if it is condemned, and with it those that wait for it."""
+    number = step.number
+    before = workflow.steps[number].undo if number < len(workflow.steps) else None
     workflow.put(step)
-    bring_on(workflow, step.number, offset, at_ms)
+    if number not in workflow.condemned or workflow.header.observe:
+        return
+    elsewhere.close_undone_by_agent(workflow, workflow.steps[number], offset, at_ms)
+    bring_on(workflow, number, offset, at_ms)
+    _tell_covered(workflow, number, before, offset, at_ms)
+    elsewhere.close_if_agent_undid(workflow, workflow.steps[number], offset, at_ms)
+
+
+def bring_all_on(workflow: Workflow, offset: int, at_ms: int) -> None:
+    """Bring on every condemned step."""
+    if workflow.header.observe:
+        return
+    for number in sorted(workflow.condemned):
+        before = workflow.steps[number].undo
+        elsewhere.close_undone_by_agent(workflow, workflow.steps[number], offset, at_ms)
+        bring_on(workflow, number, offset, at_ms)
+        _tell_covered(workflow, number, before, offset, at_ms)
+
+
+def _tell_covered(workflow: Workflow, number: int, before: Undo | None, offset: int, at_ms: int) -> None:
+    """Where the undo of a step covers others and has changed: they wait for it, are closed with it, or go on alone."""
+    step = workflow.steps[number]
+    contract = workflow.contract_of(step)
+    if contract is None or contract.undo is None or not contract.undo.covers:
+        return
+    if (before and before.state) is (step.undo and step.undo.state):
+        return
+    elsewhere.close_covered(workflow, step, at_ms)
+    for other in [workflow.steps[n] for n in sorted(workflow.owing) if n != number]:
+        if other.tool_name in contract.undo.covers:
+            workflow.index(other)
+            bring_on(workflow, other.number, offset, at_ms)
 
 
 def bring_on(workflow: Workflow, number: int, offset: int, at_ms: int) -> None:
@@ -116,6 +150,8 @@ def _with_undo(workflow: Workflow, step: Step, offset: int, at_ms: int) -> Step:
     obstacle = _obstacle(workflow, step, at_ms)
     if obstacle is None:
         return due
+    if elsewhere.is_covered_by_another(workflow, step):
+        return step
     kind, reason = obstacle
     if kind == "resend":
         return step

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from amends.processors import acknowledging
-from amends.processors.condemned import bring_on
+from amends.processors.condemned import bring_all_on
 from amends.processors.state import CLOSED_PHASES, NOWHERE, Savepoint, Turn, in_words, replace
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
@@ -62,8 +62,7 @@ def turn(workflow: Workflow, reason: str, offset: int, at_ms: int, target: Targe
     workflow.put_header(changed)
     acknowledging.moot(workflow, at_ms, "it turned")
     workflow.reindex()
-    for number in sorted(workflow.condemned):
-        bring_on(workflow, number, offset, at_ms)
+    bring_all_on(workflow, offset, at_ms)
 
 
 def take_savepoint(workflow: Workflow, name: str, epoch: int, offset: int) -> None:

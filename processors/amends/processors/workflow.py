@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from amends.processors.dependencies import WINDOW_OPEN, Dependencies
+from amends.processors.elsewhere import Coverage, is_covered_by_another, may_have_undone
 from amends.processors.policies import policy_of
 from amends.processors.state import (
     CLOSED_UNDO,
@@ -57,6 +58,7 @@ class Workflow:
     troubled: set[int] = field(default_factory=set[int])  # steps that are or were an incident
     windows: Timetable = field(default_factory=Timetable)  # owing steps whose undo window closes
     dependencies: Dependencies | None = None  # the order of undoing; kept once something is condemned
+    coverage: Coverage = field(default_factory=Coverage)  # who may undo whom beside its own undo
     order: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # (first offset, number), ascending
     changed: set[int | None] = field(default_factory=set[int | None])
 
@@ -119,28 +121,38 @@ class Workflow:
             _mark(self.condemned, number, condemned)
             owing = condemned and owed(step, self.contract_of(step)) is not Standing.ABSENT
             _mark(self.owing, number, owing)
-            _mark(self.climbing, number, owing and _is_climbing(step))
-            self.windows.set(number, next_at_ms(step, self.contract_of(step)) if owing else None)
+            if condemned:
+                self.coverage.note(step, self.contract_of(step))
+            covered = owing and is_covered_by_another(self, step)
+            _mark(self.climbing, number, owing and not covered and _is_climbing(step))
+            self.windows.set(number, next_at_ms(step, self.contract_of(step)) if owing and not covered else None)
             if self.dependencies is not None:
-                self.dependencies.put(step, self._told(step), self._is_pending(step), self._closes_at_ms(step))
+                self.dependencies.put(step, self._told(step), self._holds(step), self._closes_at_ms(step))
 
     def reindex(self) -> None:
         """Rebuild every index, after a restore or a turn."""
         self.by_id = {step.step_id: step.number for step in self.steps}
         self.order = sorted((step.first_offset, step.number) for step in self.steps)
-        self.dependencies = None
+        self.dependencies, self.coverage = None, Coverage()
         for step in self.steps:
             self.index(step)
         if self.header.turns and not self.header.observe:
             self.dependencies = Dependencies(lifo=not self.header.in_parallel)
             self.dependencies.build(
-                (step, self._told(step), self._is_pending(step), self._closes_at_ms(step)) for step in self.steps
+                (step, self._told(step), self._holds(step), self._closes_at_ms(step)) for step in self.steps
             )
 
     def _told(self, step: Step) -> list[int]:
         """Return the steps that this one says it was built on."""
         after = step.flow.after if step.flow is not None else ()
         return [self.by_id[name] for name in after if name in self.by_id]
+
+    def _holds(self, step: Step) -> bool:
+        """Whether a step is to be brought to its end before what it was built on. One that is covered is undone with
+        that; one with which an agent may have undone it, and nobody knows, holds it whatever it is."""
+        if is_covered_by_another(self, step):
+            return False
+        return self._is_pending(step) or (step.number in self.owing and may_have_undone(self, step))
 
     def _is_pending(self, step: Step) -> bool:
         """Whether what this step was built on waits for it. A failed undo never blocks, unless its policy says so."""

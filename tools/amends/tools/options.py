@@ -7,7 +7,21 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, cast
 
-from amends.schemas.contract import COMPARE, PLAIN, CallTerms, Contract, Effect, Idempotency, ProbeTerms, UndoTerms
+from amends.schemas.contract import (
+    ALLOW,
+    COMPARE,
+    ECHO,
+    PLAIN,
+    REFUSE,
+    RESULT,
+    STRICT,
+    CallTerms,
+    Contract,
+    Effect,
+    Idempotency,
+    ProbeTerms,
+    UndoTerms,
+)
 from amends.tools.durations import Duration, duration_ms
 from amends.tools.errors import ContractError
 from amends.tools.handlers import Exceptions
@@ -15,10 +29,13 @@ from amends.tools.shape import Shape
 
 IdempotencyName = Literal["key", "natural", "neither"]
 RestoresName = Literal["plain", "compare"]
+DuplicatesName = Literal["result", "refuse", "allow"]
+FenceName = Literal["echo", "strict"]
 
 _NAME = re.compile(r"[^\s\x00-\x1f]{1,200}")
 _LANE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 ATTEMPTS_MAX = 1_000
+APPROVAL_MS = 24 * 60 * 60 * 1000
 
 
 class ToolOptions(TypedDict, total=False):
@@ -32,6 +49,9 @@ class ToolOptions(TypedDict, total=False):
     repeatable: bool  # the same call twice is wanted twice
     resources: Sequence[str]  # keys it touches, JMESPath over input
     version: str
+    duplicates: DuplicatesName  # an equal call that a model plans again; default: result, of a natural one: allow
+    fence: FenceName  # strict: called only once the fold has seen it; an irreversible or approved one always is
+    approval: bool | Duration  # a person approves each call, asked for so long; True is 24h; default: none is asked
 
 
 class UndoOptions(TypedDict, total=False):
@@ -49,6 +69,8 @@ class UndoOptions(TypedDict, total=False):
     backoff: Duration  # doubles with each spent attempt; default 1s
     backoff_cap: Duration  # default 60s
     commutes: bool  # its order with others' changes does not matter
+    agent_tool: str  # the tool with which an agent undoes the same by itself
+    covers: Sequence[str]  # tools whose later steps this undo undoes too, where they name what the call made
     restores: RestoresName  # compare: only if the world still shows what the call wrote, else a person is asked
     refused_by: Exceptions  # the undo had no effect; a later attempt may
     refused_for_good_by: Exceptions  # the undo had no effect and never will
@@ -96,6 +118,7 @@ def contract_of(effect: Effect, name: str, shape: Shape, given: ToolOptions) -> 
     )
     _exceptions(where, "refused_by", given.get("refused_by", ()))
     _plain(where, given, {"version": str, "repeatable": bool})
+    approval_ms = _approval(where, given, effect)
     return Contract(
         tool_name=name,
         effect=effect,
@@ -103,6 +126,9 @@ def contract_of(effect: Effect, name: str, shape: Shape, given: ToolOptions) -> 
         call=call,
         resources=_resources(where, given),
         repeatable=given.get("repeatable", False),
+        duplicates=_duplicates(where, given, idempotency),
+        fence=_fence(where, given, strict=effect is Effect.IRREVERSIBLE or approval_ms is not None),
+        approval_ms=approval_ms,
     )
 
 
@@ -118,6 +144,8 @@ def undo_terms_of(tool_name: str, shape: Shape, given: UndoOptions) -> UndoTerms
         )
     for name in ("refused_by", "refused_for_good_by"):
         _exceptions(where, name, given.get(name, ()))
+    covers = _tool_names(where, "covers", given.get("covers", ()))
+    agent_tool = _tool_names(where, "agent_tool", given.get("agent_tool") or ())
     return UndoTerms(
         handler=tool_name,
         lane=lane,
@@ -132,7 +160,17 @@ def undo_terms_of(tool_name: str, shape: Shape, given: UndoOptions) -> UndoTerms
         window_ms=_duration(where, given, "window", None),
         residue=given.get("residue", ""),
         commutes=given.get("commutes", False),
+        agent_tool=agent_tool[0] if agent_tool else "",
+        covers=covers,
     )
+
+
+def _tool_names(where: str, option: str, given: object) -> tuple[str, ...]:
+    names: list[object] = list(given) if isinstance(given, list | tuple) else [given]
+    for name in names:
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            raise ContractError(f"{where}: {option} has {name!r}, which is no tool name, such as payments.refund.")
+    return tuple(str(name) for name in names)
 
 
 def probe_terms_of(tool_name: str, shape: Shape, given: ProbeOptions) -> tuple[ProbeTerms, int | None]:
@@ -220,6 +258,36 @@ def _idempotency(where: str, given: Mapping[str, Any], *, takes_key: bool) -> Id
     if value not in ("key", "natural", "neither"):
         raise ContractError(f'{where}: idempotency={value!r} is none of "key", "natural", "neither".')
     return Idempotency(value)
+
+
+def _duplicates(where: str, given: ToolOptions, idempotency: Idempotency) -> str:
+    """A call that a remote takes twice for one may be made again, for what it set may have been changed since."""
+    value: object = given.get("duplicates")
+    if value is None:
+        return ALLOW if idempotency is Idempotency.NATURAL else RESULT
+    if value not in (RESULT, REFUSE, ALLOW):
+        raise ContractError(f'{where}: duplicates={value!r} is none of "result", "refuse", "allow".')
+    if given.get("repeatable") and value != ALLOW:
+        raise ContractError(f"{where}: repeatable=True makes every call a new one, duplicates={value!r} does not.")
+    return str(value)
+
+
+def _fence(where: str, given: ToolOptions, *, strict: bool) -> str:
+    value: object = given.get("fence", STRICT if strict else ECHO)
+    if value not in (ECHO, STRICT):
+        raise ContractError(f'{where}: fence={value!r} is none of "echo", "strict".')
+    if strict and value != STRICT:
+        raise ContractError(f'{where}: fence="echo", but what can\'t be undone or was approved is fenced strictly.')
+    return str(value)
+
+
+def _approval(where: str, given: ToolOptions, effect: Effect) -> int | None:
+    value = given.get("approval", False)
+    if value is False:
+        return None
+    if effect is Effect.NONE:
+        raise ContractError(f"{where}: approval={value!r} of a tool that changes nothing: leave it out.")
+    return APPROVAL_MS if value is True else int(_duration(where, given, "approval", None))
 
 
 def _attempts(where: str, given: Mapping[str, Any]) -> int:
