@@ -190,4 +190,4 @@ def consumer_options(settings: KafkaSettings, *, group: str, fetch_wait_ms: int 
 
 EMBEDDED_FETCH_WAIT_MS = 30
 """A fetch of the embedded broker does not wake on new data, so it must be short. But what is not found in that time is
-not returned, and every batch of a partition is looked through: with 5 ms some thousand batches are never read again."""
+not returned, and every batch of a partition is looked through: with 2 ms one of 4,000 batches is not read any more."""
