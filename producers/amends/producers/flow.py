@@ -65,13 +65,13 @@ class ScopeTerms:
 
     workflow_id: str
     agent_id: str = ""
-    instance: str = ""  # of the process: only the one that runs the workflow claims its success or its failure
     lease_ms: int = 30_000
     standing_within_ms: int = 10_000
     owed_within_ms: int = 10_000
     confirm_within_ms: int = 10_000
     limits: Limits = field(default_factory=Limits)
     traceparent: str | None = None
+    instance: str = ""  # of the process: only the one that runs the workflow claims its success or its failure
 
 
 def call_flow(call: Call, terms: ScopeTerms) -> CallFlow:
