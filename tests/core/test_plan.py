@@ -15,7 +15,8 @@ from amends.processors.runs import BOUNDS, RUN_MAX
 from amends.schemas.commands import UndoCommand
 from amends.schemas.contract import Contract, Effect, Idempotency
 from amends.schemas.data_flow import RULES, id_digest
-from amends.schemas.facts import PARALLEL_UNDOS, Decision, Party, StepStatus, UndoStatus, WorkflowStatus
+from amends.schemas.facts import Decision, Party, StepStatus, UndoStatus, WorkflowEvent, WorkflowStatus
+from amends.schemas.policy import Policy, encode_policy
 
 LANES = ("default", "other")
 
@@ -134,8 +135,8 @@ def test_a_step_that_names_nothing_or_too_much_keeps_to_lifo(uses: tuple[str, ..
 
 def test_a_workflow_may_want_one_after_the_other() -> None:
     on = ledger()
-    wanted: dict[str, Any] = {PARALLEL_UNDOS: "no"}
-    on.start(**wanted)
+    policy = encode_policy(Policy(parallel_undos=False))
+    on.append(WorkflowEvent("w", 0, WorkflowStatus.STARTED, lease_ms=30_000, policy=policy))
     for name in ("a", "b", "c"):
         did(on, name, [f"id-{name}"])
     fail(on)

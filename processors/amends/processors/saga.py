@@ -36,7 +36,6 @@ from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
 from amends.schemas.decisions import KIND
 from amends.schemas.facts import (
-    PARALLEL_UNDOS,
     UNKNOWN_OFFSET,
     Carry,
     Decision,
@@ -198,7 +197,6 @@ def _fold_start(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int
             traceparent=fact.traceparent,
             observe=fact.attributes.get("mode") == "observe",
             policy=kept_policy(fact.policy),
-            in_parallel=fact.attributes.get(PARALLEL_UNDOS) != "no",
         )
     )
     if (unread := policy_trouble(workflow.header)) is not None:

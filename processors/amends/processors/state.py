@@ -213,7 +213,6 @@ class Header:
     finish_attempts: int = 0  # failures past the pivot
     is_vacant: bool = False  # it waits for an agent that resumes and finishes it
     unread_beyond: int = 0  # more records that nobody could read, behind the last of `unread`
-    in_parallel: bool = True  # what was not built on one another may be undone side by side
     superseded: bool = False  # a newer instance of the id began
     carried_at_ms: int = 0  # when a Carry was last written; its state stands as of `carried_to`
     carried_to: int = NOWHERE

@@ -137,7 +137,7 @@ class Workflow:
         for step in self.steps:
             self.index(step)
         if self.header.turns and not self.header.observe:
-            self.dependencies = Dependencies(lifo=not self.header.in_parallel)
+            self.dependencies = Dependencies(lifo=not policy_of(self.header).parallel_undos)
             self.dependencies.build(
                 (step, self._told(step), self._holds(step), self._closes_at_ms(step)) for step in self.steps
             )

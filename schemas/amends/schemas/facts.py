@@ -17,14 +17,6 @@ UNKNOWN_OFFSET = -1
 """`workflow_offset` of a writer that does not know it; 0 is a real offset."""
 
 
-PARALLEL_UNDOS = "parallel_undos"
-"""Attribute of a workflow's STARTED: "no" where its steps are to be undone one after the other, last first."""
-
-
-FENCE = "fence"
-"""Attribute of a step's STARTED: "strict" where the agent waits until the fold has seen it."""
-
-
 class StepStatus(StrEnum):
     REQUESTED = "REQUESTED"
     STARTED = "STARTED"

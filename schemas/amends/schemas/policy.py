@@ -48,6 +48,8 @@ class Policy:
         past_pivot: what a failure does once an irreversible call was made.
         finish_attempts_max: failures past the pivot after which a person is asked.
         finish_within_ms: after the first failure past the pivot; then a person is asked.
+        parallel_undos: what was not built on one another is undone side by side; False: one after the other, the last
+            step first.
     """
 
     failed_calls_max: int | None = None
@@ -57,12 +59,15 @@ class Policy:
     past_pivot: PastPivot = PastPivot.UNDO
     finish_attempts_max: int = 3
     finish_within_ms: int = 24 * 3_600_000
+    parallel_undos: bool = True
 
     def __post_init__(self) -> None:
         for name in ("failed_calls_max", "finish_attempts_max", "finish_within_ms"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
                 raise ValueError(f"policy: {name} is a number, 0 or more, not {value!r}")
+        if not isinstance(self.parallel_undos, bool):
+            raise ValueError(f"policy: parallel_undos is True or False, not {self.parallel_undos!r}")
 
 
 DEFAULT = Policy()
