@@ -16,6 +16,9 @@ from amends.schemas.contract import Effect
 UNKNOWN_OFFSET = -1
 """`workflow_offset` of a writer that does not know it; 0 is a real offset."""
 
+FENCE = "fence"
+"""Attribute of a step's STARTED: "strict" where the agent waits until the fold has seen it."""
+
 
 class StepStatus(StrEnum):
     REQUESTED = "REQUESTED"

@@ -67,7 +67,7 @@ class Policy:
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
                 raise ValueError(f"policy: {name} is a number, 0 or more, not {value!r}")
         if not isinstance(self.parallel_undos, bool):
-            raise ValueError(f"policy: parallel_undos is True or False, not {self.parallel_undos!r}")
+            raise TypeError(f"policy: parallel_undos is True or False, not {self.parallel_undos!r}")
 
 
 DEFAULT = Policy()
