@@ -17,6 +17,7 @@ from amends.compensators.settings import CompensatorSettings
 from amends.compensators.waiting import HandlersMissing
 from amends.compensators.worker import Worker
 from amends.kafka.errors import KafkaFault, SettingsWrong
+from amends.kafka.seldom import collect_seldom
 from amends.kafka.settings import KafkaSettings, load_settings
 from amends.tools.errors import ContractError
 
@@ -85,4 +86,5 @@ async def serve(cluster: KafkaSettings, settings: CompensatorSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    collect_seldom()
     await Worker(cluster, settings).run(stop)

@@ -16,6 +16,7 @@ from amends.compensators.clock import lease_clock_ms
 from amends.compensators.progress import PartitionProgress
 from amends.kafka.consumer import GroupConsumer
 from amends.kafka.errors import KafkaFault, OwnershipLost, RecordGone, TopicsWrong
+from amends.kafka.owned import GATHER_MS
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.schemas.codec import UnreadableRecord, decode
@@ -157,6 +158,7 @@ class LaneThread:
             topics=(self.topic,),
             instance_id=self._instance_id,
             session_ms=self._session_ms,
+            gather_ms=GATHER_MS,
             on_assigned=self._assigned,
             on_revoked=revoked,
             on_lost=self._gone,

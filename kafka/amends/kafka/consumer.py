@@ -35,6 +35,7 @@ class GroupConsumer(OwnedConsumer):
             member gets its partitions back without a rebalance.
         session_ms: a member that was silent for so long is dead; 6,000 is the least a broker accepts by default.
         start: where a partition begins that has no committed offset: HEAD or TAIL.
+        gather_ms: see `OwnedConsumer`.
         on_assigned: called before anything of the new partitions is returned and before their committed offsets are
             read; may return offsets to begin at in place of the committed ones.
         on_revoked: they are given up in order: offsets can still be committed.
@@ -51,6 +52,7 @@ class GroupConsumer(OwnedConsumer):
         session_ms: int = 10_000,
         poll_gap_max_ms: int = 300_000,
         start: int = HEAD,
+        gather_ms: int = 0,
         on_assigned: OnAssigned | None = None,
         on_revoked: OnGone | None = None,
         on_lost: OnGone | None = None,
@@ -61,10 +63,12 @@ class GroupConsumer(OwnedConsumer):
             "max.poll.interval.ms": max(poll_gap_max_ms, session_ms),
             "partition.assignment.strategy": "range",
             "auto.offset.reset": "earliest" if start == HEAD else "latest",
+            # Nobody waits for the ends of a group's partitions, and each would wake the thread that polls.
+            "enable.partition.eof": False,
         }
         if instance_id is not None:
             options["group.instance.id"] = instance_id
-        super().__init__(options, true_ends(settings))
+        super().__init__(options, true_ends(settings), gather_ms=gather_ms)
         self.group = group
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked

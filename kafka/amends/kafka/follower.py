@@ -20,7 +20,7 @@ from functools import partial
 
 from amends.kafka.errors import KafkaFault, ReadTimedOut, RecordGone
 from amends.kafka.following import Mailbox, PartitionIndex, Told, Waiter
-from amends.kafka.owned import TAIL
+from amends.kafka.owned import GATHER_MS, TAIL
 from amends.kafka.reader import PartitionConsumer, PartitionReader
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
@@ -198,7 +198,7 @@ class LedgerFollower:
 
     def _follow(self) -> None:
         try:
-            with PartitionConsumer(self._settings) as consumer:
+            with PartitionConsumer(self._settings, says_ends=False, gather_ms=GATHER_MS) as consumer:
                 while not self._stopping:
                     self._move(consumer)
                     self._index(consumer.poll_batch(POLL_MS).records)

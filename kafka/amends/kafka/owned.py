@@ -26,6 +26,10 @@ TAIL = OFFSET_END
 """Where to start: after the newest record there is."""
 
 BATCH_MAX = 5_000
+LOAD_RECORDS = 4
+"""So many records at once are a sign of load; less may be one workflow whose next step waits for us."""
+GATHER_MS = 2
+"""What those who follow a topic under load leave for more to come (`OwnedConsumer`, gather_ms)."""
 REQUEST_MS = 10_000
 ASK_AGAIN_MS = 20
 SHORT_FETCH_WAIT_MS = 10
@@ -53,10 +57,14 @@ class OwnedConsumer:
 
     Args:
         true_ends: for a broker that names ends too early, see `embedded`.
+        gather_ms: after a batch that shows load, so long is left for more to come before the next one is taken. Each
+            batch wakes a thread, and it fights the others for the interpreter: the fewer, the better.
     """
 
-    def __init__(self, options: dict[str, Any], true_ends: TrueEnds | None) -> None:
+    def __init__(self, options: dict[str, Any], true_ends: TrueEnds | None, *, gather_ms: int = 0) -> None:
         self._true_ends = true_ends
+        self._gather_s = gather_ms / 1000
+        self._loaded = False
         self._consumer = Consumer(options, logger=logger)
         self._owner: int | None = None
         self._assignments = 0  # counts what a group gave and took; callbacks of a member run inside poll and consume
@@ -72,8 +80,11 @@ class OwnedConsumer:
             TopicsWrong: a topic does not exist.
         """
         consumer = self._mine()
+        if self._loaded and self._gather_s:
+            time.sleep(min(self._gather_s, timeout_ms / 1000))
         first = consumer.poll(timeout_ms / 1000)
         if first is None:
+            self._loaded = False
             return Batch([], {})
         assignments = self._assignments
         messages = consumer.consume(max_records - 1, 0) if max_records > 1 else []
@@ -81,6 +92,7 @@ class OwnedConsumer:
             messages.insert(0, first)
         # Else the group rebalanced in between. The first record is of an assignment that has ended; if its partition
         # came back, it is read again from what was committed, and would come after itself.
+        self._loaded = LOAD_RECORDS <= len(messages) < max_records
         batch = Batch([], {})
         for message in messages:
             error = message.error()

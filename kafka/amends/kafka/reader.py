@@ -16,11 +16,19 @@ from amends.kafka.settings import KafkaSettings
 
 
 class PartitionConsumer(OwnedConsumer):
-    """A consumer of partitions one names; it belongs to no group and commits nothing."""
+    """A consumer of partitions one names; it belongs to no group and commits nothing.
 
-    def __init__(self, settings: KafkaSettings, *, fetch_wait_ms: int | None = None) -> None:
+    Args:
+        says_ends: whether batches name the ends that were reached. Each is an event like a record, one for nearly every
+            record where little comes at once.
+        gather_ms: see `OwnedConsumer`.
+    """
+
+    def __init__(
+        self, settings: KafkaSettings, *, fetch_wait_ms: int | None = None, says_ends: bool = True, gather_ms: int = 0
+    ) -> None:
         options = consumer_options(settings, group="amends-reader", fetch_wait_ms=fetch_wait_ms)
-        super().__init__(options, true_ends(settings))
+        super().__init__(options | {"enable.partition.eof": says_ends}, true_ends(settings), gather_ms=gather_ms)
 
     def add(self, starts: Mapping[TopicPartition, int], deadline_ms: int = REQUEST_MS) -> dict[TopicPartition, int]:
         """Read these partitions too, from the offset given, HEAD or TAIL; return the offsets they begin at.

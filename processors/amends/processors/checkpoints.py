@@ -7,6 +7,7 @@ its own. In the loop that would be a third of its time, so `commit` runs in a po
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -20,12 +21,17 @@ from amends.processors.tenure import Cut
 
 logger = logging.getLogger(__name__)
 
+SHARE = 20
+"""A commit may take so small a part of the time between two: it costs the broker the same whatever it holds."""
+LONGER_MAX = 4
+"""How much longer than asked for it may be for that."""
+
 
 class Keeper:
     """Keeps the checkpoints of a partition that was taken over. Used by the loop's thread alone.
 
     Args:
-        checkpoint_ms: from the first fact a checkpoint holds until it is cut.
+        checkpoint_ms: from the first fact a checkpoint holds until it is cut; longer where commits take long.
     """
 
     def __init__(
@@ -39,6 +45,7 @@ class Keeper:
         self._changelog = kafka.topics.changelog()
         self._pool = pool
         self._checkpoint_ms = checkpoint_ms
+        self._took_ms = 0
         self._faults = faults
         self._due_at_ms: int | None = None
         self._cut: Cut | None = None
@@ -116,11 +123,14 @@ class Keeper:
 
     def _is_time(self, now_ms: int) -> bool:
         if self._due_at_ms is None and self.tenure.dirty:
-            self._due_at_ms = now_ms + self._checkpoint_ms
+            longest_ms = LONGER_MAX * self._checkpoint_ms
+            self._due_at_ms = now_ms + max(self._checkpoint_ms, min(SHARE * self._took_ms, longest_ms))
         return self._due_at_ms is not None and self._due_at_ms <= now_ms
 
     def _committed(self, cut: Cut, group_metadata: object) -> None:
         records = [Emission(self._changelog, key, value, self.place.partition) for key, value in cut.changes.items()]
         self._faults(BEFORE_CHECKPOINT)
+        began_at = time.monotonic()
         self._checkpointer.commit(records, {self.place: cut.next_offset}, group_metadata)
+        self._took_ms = int((time.monotonic() - began_at) * 1000)
         self._faults(AFTER_CHECKPOINT)

@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from amends.kafka.consumer import GroupConsumer
 from amends.kafka.errors import KafkaFault, ReadTimedOut
+from amends.kafka.owned import GATHER_MS
 from amends.kafka.reader import PartitionReader
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
@@ -131,6 +132,7 @@ class TransactionalEngine:
             topics=[self._kafka.topics.ledger],
             instance_id=self._settings.instance_id,
             session_ms=self._settings.session_timeout_ms,
+            gather_ms=GATHER_MS,
             on_assigned=self._assigned,
             on_revoked=self._revoked,
             on_lost=self._lost,

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 
 from amends.kafka.consumer import TAIL, PartitionConsumer
 from amends.kafka.errors import KafkaFault, TopicsWrong
+from amends.kafka.owned import GATHER_MS
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.producers.ledger import Listener
@@ -122,7 +123,9 @@ class EchoReader:
     def _run(self) -> None:
         while not self._stopped:
             try:
-                with PartitionConsumer(self._settings, fetch_wait_ms=FETCH_WAIT_MS) as consumer:
+                with PartitionConsumer(
+                    self._settings, fetch_wait_ms=FETCH_WAIT_MS, says_ends=False, gather_ms=GATHER_MS
+                ) as consumer:
                     self._resume(consumer)
                     while not self._stopped:
                         self._turn(consumer)
