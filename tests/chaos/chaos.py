@@ -221,6 +221,8 @@ def chaos(seed: int, brokers: int, folder: Path, told: Callable[[str], None]) ->
         cluster = stack.enter_context(kafka_cluster(brokers, advertised_ports=[link.port for link in links]))
         for link, broker in zip(links, cluster.brokers, strict=True):
             link.upstream_port = broker.client_port
+            stack.callback(link.close)
+        stack.callback(redis_link.close)
         told(f"{cluster.kind} at {cluster.bootstrap_servers} (inside: {cluster.inner_servers}) · Redis: {registry.url}")
         made = Chaos(seed, folder, cluster, registry, links, redis_link, outside, begun_s, told)
         stack.callback(made.stop)

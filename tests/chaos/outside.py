@@ -98,7 +98,7 @@ class Outside:
         self._begun_s = begun_s
         self._serial = 0
         self._counts: Counter[tuple[str, str, Act]] = Counter()
-        self._server = loop.run(self._serve())
+        self._server = loop.serve(self._serve())
         self.port: int = self._server.sockets[0].getsockname()[1]
 
     async def _serve(self) -> asyncio.Server:

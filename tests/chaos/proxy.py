@@ -30,17 +30,27 @@ class Loop:
 
     def __init__(self) -> None:
         self.loop = _fastest()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="network", daemon=True)
+        self._servers: list[asyncio.Server] = []
+        self._thread = threading.Thread(target=self._serve, name="network", daemon=True)
         self._thread.start()
+
+    def serve(self, opened: Coroutine[Any, Any, asyncio.Server]) -> asyncio.Server:
+        """Open a server there; it is closed with the loop."""
+        server = self.run(opened)
+        self._servers.append(server)
+        return server
 
     def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(START_DEADLINE_S)
 
     def close(self) -> None:
         """End what still runs there, and the thread."""
-        self.run(_end_all())
+        self.run(_end_all(self._servers))
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(START_DEADLINE_S)
+
+    def _serve(self) -> None:
+        self.loop.run_forever()
         self.loop.close()
 
 
@@ -59,7 +69,7 @@ class Link:
         self.isolated_mode = Mode.OPEN
         self.pipes: set[Pipe] = set()
         self._loop = loop
-        self._server = loop.run(self._listen())
+        self._server = loop.serve(self._listen())
 
     def treat_all(self, mode: Mode) -> None:
         """Do this with all connections, from now on."""
@@ -70,6 +80,11 @@ class Link:
         """Do this with the connections of some: `isolated` returns their ports as of now. None: with nobody."""
         self.isolated, self.isolated_mode = isolated, mode
         self._loop.run(self._apply())
+
+    def close(self) -> None:
+        """Reset what is open, and serve nobody any more."""
+        self._loop.loop.call_soon_threadsafe(self._server.close)
+        self.cut()
 
     def cut(self) -> None:
         """Reset what is open; whoever calls again is served."""
@@ -231,7 +246,9 @@ def _fastest() -> asyncio.AbstractEventLoop:
     return made
 
 
-async def _end_all() -> None:
+async def _end_all(servers: list[asyncio.Server]) -> None:
+    for server in servers:
+        server.close()
     tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in tasks:
         task.cancel()

@@ -1,0 +1,126 @@
+"""The judge of the chaos sees each broken promise: a judge that sees nothing would find every run right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.chaos.judge import Case, judge
+from tests.chaos.outside import Effect
+
+from amends.schemas.commands import Incident, IncidentState, Phase, WorkflowEcho
+from amends.schemas.facts import Fact, StepEvent, StepStatus, UndoEvent, UndoStatus
+
+NAME = "w"
+
+
+@dataclass
+class World:
+    """Builds a case: `serial` counts what the remotes were asked, `facts` what stands on the ledger."""
+
+    serial: int = 0
+    effects: list[Effect] = field(default_factory=list)
+    facts: list[tuple[int, Fact]] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
+
+    def make(self, kind: str) -> Effect:
+        self._fact(StepEvent(NAME, kind, f"{kind}-1", 0, StepStatus.STARTED, f"chaos.{kind}"))
+        effect = Effect(f"{kind}-{len(self.effects)}", kind, "key", self._next())
+        self.effects.append(effect)
+        self._fact(StepEvent(NAME, kind, f"{kind}-1", 0, StepStatus.SUCCEEDED, f"chaos.{kind}"))
+        return effect
+
+    def undo(self, effect: Effect) -> None:
+        self._fact(UndoEvent(NAME, effect.kind, 0, 1, UndoStatus.STARTED, "o", tool_name=f"chaos.{effect.kind}"))
+        effect.undone_serials.append(self._next())
+        self._fact(UndoEvent(NAME, effect.kind, 0, 1, UndoStatus.UNDONE, "o", tool_name=f"chaos.{effect.kind}"))
+
+    def ask_a_person(self, kind: str) -> None:
+        found = Incident(kind, "unknown", IncidentState.OPEN, 1, "?", "", NAME, 0, kind, f"chaos.{kind}")
+        self.incidents.append(found)
+
+    def judged(self, phase: Phase | None, said: str = "") -> list[str]:
+        """Return the numbers of the promises that were broken."""
+        echo = None if phase is None else WorkflowEcho(NAME, 0, 1, phase, 99)
+        case = Case(NAME, self.effects, self.facts, echo, self.incidents, said, self.incidents)
+        return sorted(problem[0] for problem in judge(case))
+
+    def _next(self) -> int:
+        self.serial += 1
+        return self.serial
+
+    def _fact(self, fact: Fact) -> None:
+        self.facts.append((len(self.facts), fact))
+
+
+def test_what_is_undone_last_in_first_out_is_right() -> None:
+    world = World()
+    first, second = world.make("keyed"), world.make("plain")
+    world.undo(second)
+    world.undo(first)
+    assert world.judged(Phase.COMPENSATED, "failed Refused") == []
+
+
+def test_an_effect_that_is_left_and_that_no_person_was_asked_about_breaks_the_first_promise() -> None:
+    world = World()
+    world.make("blind")
+    assert world.judged(Phase.COMPENSATED) == ["1"]
+    world.ask_a_person("blind")
+    assert world.judged(Phase.TURNED) == []
+
+
+def test_an_effect_that_the_ledger_never_knew_breaks_the_first_promise() -> None:
+    world = World()
+    world.make("plain")
+    world.facts.clear()
+    assert world.judged(None) == ["1"]
+
+
+def test_an_effect_that_is_undone_twice_breaks_the_second_promise() -> None:
+    world = World()
+    effect = world.make("keyed")
+    world.undo(effect)
+    world.undo(effect)
+    assert world.judged(Phase.COMPENSATED) == ["2"]
+
+
+def test_an_effect_that_is_undone_before_what_was_made_after_it_breaks_the_third_promise() -> None:
+    world = World()
+    first, second = world.make("keyed"), world.make("plain")
+    world.undo(first)
+    world.undo(second)
+    assert world.judged(Phase.COMPENSATED) == ["3"]
+
+
+def test_an_effect_that_came_to_light_after_the_undo_had_started_breaks_no_order() -> None:
+    world = World()
+    first = world.make("keyed")
+    world.undo(first)
+    late = world.make("plain")
+    world.undo(late)
+    assert world.judged(Phase.COMPENSATED) == []
+
+
+def test_an_effect_of_a_success_that_is_undone_breaks_the_fourth_promise() -> None:
+    world = World()
+    world.undo(world.make("natural"))
+    assert world.judged(Phase.SUCCEEDED) == ["4"]
+
+
+def test_an_effect_that_is_made_twice_in_a_success_breaks_the_fifth_promise() -> None:
+    world = World()
+    world.make("plain")
+    world.make("plain")
+    assert world.judged(Phase.SUCCEEDED, "Succeeded") == ["5"]
+
+
+def test_an_incident_about_what_the_remote_could_be_asked_breaks_the_sixth_promise() -> None:
+    world = World()
+    world.make("plain")
+    world.ask_a_person("plain")
+    assert world.judged(Phase.TURNED) == ["6"]
+
+
+def test_an_agent_that_is_told_what_is_not_so_breaks_the_seventh_promise() -> None:
+    assert World().judged(Phase.COMPENSATED, "Succeeded") == ["7"]
+    assert World().judged(Phase.SUCCEEDED, "failed Broken") == ["7"]
+    assert World().judged(Phase.SUCCEEDED, "told WorkflowTurned") == ["7"]
