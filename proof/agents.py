@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from amends.producers import workflow
+from amends.tools.errors import AmendsError
 from proof.databases import Refused, ask
 from proof.tools import TOOLS
+
+TRIES_MAX = 20
 
 
 async def _agent(case: dict[str, Any], lease: str, killed: str, made: asyncio.Event) -> None:
@@ -37,7 +40,16 @@ async def _agent(case: dict[str, Any], lease: str, killed: str, made: asyncio.Ev
 
 
 async def _made(case: dict[str, Any], call: dict[str, Any]) -> None:
-    await TOOLS[case["domain"], call["tool"]](case=case["name"], **call["arguments"])
+    tool = TOOLS[case["domain"], call["tool"]]
+    for _ in range(TRIES_MAX):
+        try:
+            await tool(case=case["name"], **call["arguments"])
+            return
+        except AmendsError as error:  # two hundred agents begin at once: a slow ledger closes a fence
+            if not error.retry_safe:
+                raise
+            await asyncio.sleep(1)
+    raise SystemExit(f"{case['name']}: {call['tool']} was not let through {TRIES_MAX} times")
 
 
 async def main(cases: list[dict[str, Any]], lease: str, killed: str) -> None:
