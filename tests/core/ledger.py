@@ -44,10 +44,19 @@ def contract_of(
     verify: bool = False,
     attempts_max: int = 3,
     lane: str = "default",
+    window_ms: int | None = None,
 ) -> Contract:
     terms = None
     if undo is not None:
-        terms = UndoTerms(tool, lane, idempotency=undo, attempts_max=attempts_max, backoff_ms=100, settle_ms=1_000)
+        terms = UndoTerms(
+            tool,
+            lane,
+            idempotency=undo,
+            attempts_max=attempts_max,
+            backoff_ms=100,
+            settle_ms=1_000,
+            window_ms=window_ms,
+        )
     return Contract(
         tool,
         effect,

@@ -30,6 +30,8 @@ CONTRACTS = {
     "irreversible": contract_of("x", effect=Effect.IRREVERSIBLE, undo=None),
     "unclassified": contract_of("x", effect=Effect.UNCLASSIFIED, undo=None),
     "no_undo": contract_of("x", undo=None),
+    "window_closed": contract_of("x", window_ms=1),
+    "window_closing": contract_of("x", window_ms=12_000),
 }
 CASES = [(kind, decision) for kind, decisions in DECISIONS.items() for decision in decisions]
 

@@ -29,6 +29,8 @@ _TODO: dict[str, str] = {
     "irreversible": "put it right by hand and mark it undone, or accept the loss",
     "unclassified": "declare its class and undo; put this one right by hand and mark it undone, or accept the loss",
     "no_undo": "declare an undo for the tool; put this one right by hand and mark it undone, or accept the loss",
+    "window_closed": "undo it by hand and mark it undone, or accept the loss; retry if the remote still takes it",
+    "window_closing": "see what its undo waits for, or undo it by hand before it is too late and mark it undone",
     "arguments_missing": "find the output at the remote, undo by hand and mark it undone, or accept the loss",
     "contradiction": "look at the remote: two ends of one call were reported, and it counts as having happened",
     "effect_after_success": "decide whether the call stands: it was made after success was confirmed",

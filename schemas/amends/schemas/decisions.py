@@ -18,6 +18,8 @@ DECISIONS: Mapping[str, tuple[Decision, ...]] = MappingProxyType(
         "unclassified": _BY_HAND,
         "no_undo": _BY_HAND,
         "arguments_missing": _BY_HAND,
+        "window_closed": (Decision.RETRY, *_BY_HAND),
+        "window_closing": _BY_HAND,
         "unreadable": (Decision.MARK_ABSENT,),
     }
 )
