@@ -304,7 +304,7 @@ def test_a_start_that_is_none_is_a_stray_and_no_workflow() -> None:
     assert [key for key in ledger.changelog if b"@1" in key and key.startswith(b"w")] == []
 
 
-def test_a_lone_dead_agent_stays_undone_and_a_refused_timeout_stays_refused_when_it_is_folded_again() -> None:
+def test_a_timeout_that_a_silence_refused_stays_refused_when_it_is_folded_again() -> None:
     ledger = Ledger(TERMS)
     start = ledger.start()
     ledger.did("pay", PAY, workflow_offset=start)

@@ -8,7 +8,7 @@ from amends.processors.emission import LedgerRecord
 from amends.processors.placing import Place, newest_of, place_of, place_of_redriven, place_of_unread
 from amends.processors.reading import is_workflow_key, original_offset, read_fact
 from amends.processors.slots import Slot, Slots
-from amends.processors.state import NOWHERE, Header, replace
+from amends.processors.state import Header, replace
 from amends.processors.terms import Terms
 from amends.processors.timers import Silences
 from amends.processors.workflow import Workflow
@@ -50,10 +50,11 @@ class Folding:
             self._fold_into(found, fact, record)
         return found
 
-    def fold_as_nobodys(self, record: LedgerRecord) -> Slot:
-        """Fold a record of which the id is known and that belongs to no instance: an incident, and nothing else."""
+    def fold_into(self, started: int, record: LedgerRecord) -> Slot:
+        """Fold a record of a known id into the instance that began at `started`. NOWHERE: it belongs to none, an
+        incident and nothing else."""
         key = record.key or b""
-        slot = self.slots.find(key, NOWHERE) or self.slots.add(key, NOWHERE)
+        slot = self.slots.find(key, started) or self.slots.add(key, started)
         try:
             fact = read_fact(record, self._terms.registered)
         except UnreadableRecord as error:

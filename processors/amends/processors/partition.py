@@ -23,7 +23,7 @@ from amends.processors.plan import plan
 from amends.processors.refolding import Refolding
 from amends.processors.refolds import Refolds
 from amends.processors.slots import Slot, Slots, is_settled, may_unwind
-from amends.processors.state import CLOSED_PHASES, Header
+from amends.processors.state import CLOSED_PHASES, NOWHERE, Header
 from amends.processors.terms import Terms
 from amends.processors.timeouts import armed, timeout_of
 from amends.processors.timers import Silences
@@ -106,7 +106,7 @@ class Partition:
         if isinstance(found, Slot):
             self._touch(found)
         elif found is Place.NOBODY:
-            self._touch(self._folding.fold_as_nobodys(record))
+            self._touch(self._folding.fold_into(NOWHERE, record))
         elif found is Place.FORGOTTEN:
             self._touch(self._refolds.park(record))
         elif found is Place.WAITING:
@@ -148,10 +148,11 @@ class Partition:
             if adopted and gathering.parked.was_gone and not gathering.is_gone:
                 self._outbox.start_carried(self._slots.hot(adopted[0]), self._appended_at_ms)
             for record in self._refolds.followers(gathering):
-                if self._refolds.names_no_start(gathering, record):
-                    self._touch(self._folding.fold_as_nobodys(record))
-                else:
+                started = self._refolds.looked_for(gathering, record)
+                if started is None:
                     self._fold(record)
+                else:
+                    self._touch(self._folding.fold_into(started, record))
 
     # --- what is sent -----------------------------------------------------------------------------------------------
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from enum import Enum
 
+from amends.processors.saga import is_last_part
 from amends.processors.slots import Slot, Slots
 from amends.processors.state import CLOSED_PHASES, NOWHERE
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
-from amends.schemas.facts import UNKNOWN_OFFSET, Fact, Resolution, WorkflowEvent, WorkflowStatus
+from amends.schemas.facts import UNKNOWN_OFFSET, Carry, Fact, Resolution, WorkflowEvent, WorkflowStatus
 
 
 class Place(Enum):
@@ -56,6 +57,8 @@ def place_of(slots: Slots, key: bytes, fact: Fact, offset: int, at_ms: int, grac
     if named != UNKNOWN_OFFSET and not starts:
         for slot in held:
             if slot.started == named and slot.parked is None:
+                if isinstance(fact, Carry) and _is_found(slots, slot, fact):
+                    break
                 return slot
     if isinstance(fact, Resolution) and fact.unread_offset is not None:
         ruled = _with_unread(slots, held, fact.unread_offset)
@@ -98,6 +101,11 @@ def _newest(slots: Slots, held: tuple[Slot, ...], at_ms: int, grace_ms: int) -> 
     if newest is None:
         return Place.WAITING if is_parked(held) else Place.NOBODY
     return Place.NOBODY if is_forgotten(slots.hot(newest), at_ms, grace_ms) else newest
+
+
+def _is_found(slots: Slots, slot: Slot, carry: Carry) -> bool:
+    """Whether a Carry, whole with this part, is of an instance whose start was gone."""
+    return slots.hot(slot).header.phase is Phase.NONE and is_last_part(carry)
 
 
 def _with_unread(slots: Slots, held: tuple[Slot, ...], unread_offset: int) -> Slot | None:

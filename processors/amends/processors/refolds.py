@@ -12,7 +12,7 @@ from amends.processors.placing import is_forgotten, is_parked
 from amends.processors.reading import read_fact
 from amends.processors.refolding import GATHERINGS_MAX, Gathering, Refolding
 from amends.processors.slots import Slot, Slots
-from amends.processors.state import Header
+from amends.processors.state import NOWHERE, Header
 from amends.processors.terms import Terms
 from amends.processors.timers import Silences
 from amends.processors.workflow import Workflow
@@ -123,14 +123,21 @@ class Refolds:
         """Return the records that waited, in order."""
         return [*gathering.unplaced, *gathering.parked.waiting]
 
-    def names_no_start(self, gathering: Gathering, record: LedgerRecord) -> bool:
-        """Whether a record names the start that was looked for and is none."""
-        if gathering.is_gone or gathering.slots.find(gathering.key, gathering.parked.workflow_offset) is not None:
-            return False
+    def looked_for(self, gathering: Gathering, record: LedgerRecord) -> int | None:
+        """Return the instance that a record which waited is to be folded into, where a look for its start found none:
+        the one whose start is gone, or NOWHERE if there never was one. None: it is placed like any other."""
+        started = gathering.parked.workflow_offset
+        if record.offset > gathering.to_offset and gathering.is_gone:
+            return None
+        if not gathering.is_gone and gathering.slots.find(gathering.key, started) is not None:
+            return None
         try:
-            return read_fact(record, self._terms.registered).workflow_offset == gathering.parked.workflow_offset
+            named = read_fact(record, self._terms.registered).workflow_offset
         except UnreadableRecord:
-            return False
+            return None
+        if named != started:
+            return None
+        return started if gathering.is_gone else NOWHERE
 
     def _parked_slot(self, gathering: Gathering) -> Slot | None:
         held = self._slots.of(gathering.key)

@@ -95,7 +95,7 @@ def fold(workflow: Workflow, fact: Fact, contract: str, offset: int, at_ms: int,
         case Timeout():
             _fold_timeout(workflow, fact, offset, at_ms, silences)
         case Carry():
-            if _is_last_part(fact):
+            if is_last_part(fact):
                 workflow.put_header(replace(workflow.header, carried_at_ms=at_ms, carried_to=fact.folded_to))
         case _:
             assert_never(fact)
@@ -339,6 +339,6 @@ def _fold_resolution(workflow: Workflow, fact: Resolution, offset: int, at_ms: i
     put(workflow, after, offset, at_ms)
 
 
-def _is_last_part(carry: Carry) -> bool:
+def is_last_part(carry: Carry) -> bool:
     """A state that does not fit into a record comes in parts."""
     return carry.attributes.get("part", "0") == str(int(carry.attributes.get("parts", "1")) - 1)
