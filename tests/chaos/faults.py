@@ -199,14 +199,18 @@ class Faults:
                 for each in brokers:
                     self.told(f"        {each.name} is stopped")
                     each.stop()
+                    self._link_of(each).upstream_is(gone=True)
                     self._bring_back(each)
             case Kind.KILL_ALL_BROKERS:
                 for each in brokers:
                     each.kill()
+                    self._link_of(each).upstream_is(gone=True)
                 self._lasts(fault.lasting_s)
                 for each in brokers:
                     self.cluster.start(each)
                 self.cluster.await_all()
+                for each in brokers:
+                    self._link_of(each).upstream_is(gone=False)
                 self.told("        all brokers are back")
             case Kind.FREEZE_BROKER:
                 self.told(f"        it is {broker.name}")
@@ -217,6 +221,7 @@ class Faults:
             case Kind.STOP_BROKER | Kind.KILL_BROKER:
                 self.told(f"        it is {broker.name}")
                 broker.stop() if fault.kind is Kind.STOP_BROKER else broker.kill()
+                self._link_of(broker).upstream_is(gone=True)
                 self._lasts(fault.lasting_s)
                 self._bring_back(broker)
             case _:
@@ -235,13 +240,18 @@ class Faults:
             pass
         self.told(f"        {broker.name} {'lives on' if broker.alive else 'has closed itself'}")
         broker.kill()
+        self._link_of(broker).upstream_is(gone=True)
         self._lasts(lasting_s)
         self._bring_back(broker)
+
+    def _link_of(self, broker: Broker) -> Link:
+        return self.brokers[broker.number - 1]
 
     def _bring_back(self, broker: Broker) -> None:
         self.cluster.start(broker)
         if not self.cluster.await_broker(broker, among=_quorum(self.cluster)):
             self.failures.append(f"{broker.name} did not come back:\n{broker.last_words()}")
+        self._link_of(broker).upstream_is(gone=False)
         self.told(f"        {broker.name} is back")
 
 

@@ -65,15 +65,22 @@ class Link:
         self.port = port
         self.upstream_port = upstream_port
         self.mode = Mode.OPEN
+        self.upstream_gone = False  # nobody listens: as with a server that is down, calls are refused, not reset
         self.isolated: Callable[[], set[int]] | None = None
         self.isolated_mode = Mode.OPEN
         self.pipes: set[Pipe] = set()
         self._loop = loop
-        self._server = loop.serve(self._listen())
+        self._server: asyncio.Server | None = None
+        loop.run(self._apply())
 
     def treat_all(self, mode: Mode) -> None:
         """Do this with all connections, from now on."""
         self.mode = mode
+        self._loop.run(self._apply())
+
+    def upstream_is(self, *, gone: bool) -> None:
+        """Say whether a server is there to pass on to."""
+        self.upstream_gone = gone
         self._loop.run(self._apply())
 
     def isolate(self, isolated: Callable[[], set[int]] | None, mode: Mode = Mode.OPEN) -> None:
@@ -83,8 +90,7 @@ class Link:
 
     def close(self) -> None:
         """Reset what is open, and serve nobody any more."""
-        self._loop.loop.call_soon_threadsafe(self._server.close)
-        self.cut()
+        self.treat_all(Mode.REFUSED)
 
     def cut(self) -> None:
         """Reset what is open; whoever calls again is served."""
@@ -97,11 +103,14 @@ class Link:
     def _isolated_ports(self) -> set[int]:
         return set() if self.isolated is None or self.mode is not Mode.OPEN else self.isolated()
 
-    async def _listen(self) -> asyncio.Server:
-        running = asyncio.get_running_loop()
-        return await running.create_server(lambda: Pipe(self), "127.0.0.1", self.port)
-
     async def _apply(self) -> None:
+        served = self.mode is not Mode.REFUSED and not self.upstream_gone
+        if served and self._server is None:
+            running = asyncio.get_running_loop()
+            self._server = await running.create_server(lambda: Pipe(self), "127.0.0.1", self.port)
+        elif not served and self._server is not None:
+            self._server.close()
+            self._server = None
         ports = self._isolated_ports()
         for pipe in list(self.pipes):
             pipe.follow(self.isolated_mode if pipe.port in ports else self.mode)

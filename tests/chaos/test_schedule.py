@@ -93,13 +93,13 @@ def test_a_stalled_connection_delivers_late_and_loses_nothing(link: Link) -> Non
         assert connection.recv(100) == b"late"
 
 
-def test_a_refusing_link_resets_what_is_open_and_who_calls_until_it_opens_again(link: Link) -> None:
+def test_a_refusing_link_resets_what_is_open_and_nobody_listens_until_it_opens_again(link: Link) -> None:
     with call(link) as connection:
         assert answered(connection)
         link.treat_all(Mode.REFUSED)
         assert not _served(connection)
-    with call(link) as connection:
-        assert not _served(connection)
+    with pytest.raises(ConnectionRefusedError):
+        call(link)
     link.treat_all(Mode.OPEN)
     with call(link) as connection:
         assert answered(connection)

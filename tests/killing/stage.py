@@ -32,6 +32,7 @@ class Stage:
     lanes: tuple[str, ...] = LANES
     processors_wanted: int = PROCESSORS
     compensators_wanted: int = COMPENSATORS
+    excused: frozenset[int] = frozenset()  # exit codes of parts that end by themselves, and may
     processors: list[Part] = field(default_factory=list)
     compensators: list[Part] = field(default_factory=list)
     frozen: set[str] = field(default_factory=set)
@@ -107,14 +108,15 @@ class Stage:
                 code = part.child.exit_code
                 thawed = "after it was frozen" if part.name in self._were_frozen else "NEVER FROZEN"
                 self.told(f"{part.name} ended by itself with {code} ({thawed})")
-                if part.name not in self._were_frozen:
+                if part.name not in self._were_frozen and code not in self.excused:
                     self.crashed.append(f"{part.name} ended by itself with {code}:\n{part.last_words()}")
                     self.told(f"its last words: {part.last_words(3)}")
                 self._leaves(part)
                 self._replace(part)
             for part in self.parts.dead(self._retired):
                 self._retired.remove(part)
-                if part.child.exit_code != 0:
+                asleep = part.child.exit_code == -signal.SIGTERM and not part.last_words()
+                if part.child.exit_code != 0 and not asleep:  # one told so early that it could not hear it just ends
                     self.crashed.append(
                         f"{part.name}, told to end, ended with {part.child.exit_code}:\n{part.last_words()}"
                     )

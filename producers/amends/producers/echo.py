@@ -73,8 +73,10 @@ class EchoReader:
         ready, unfollow = self._listen(workflow_id, listener)
         if ready.done() and ready.exception() is None:
             return unfollow
+        answer = asyncio.wrap_future(ready)
+        answer.add_done_callback(_note)
         try:
-            await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(ready)), self._within_s)
+            await asyncio.wait_for(asyncio.shield(answer), self._within_s)
         except BaseException as error:
             unfollow()
             raise _unavailable(workflow_id, error) from error
@@ -212,6 +214,12 @@ class EchoReader:
                 listener(echo)
             except Exception:
                 logger.exception("echo of workflow %s", echo.workflow_id)
+
+
+def _note(answer: asyncio.Future[None]) -> None:
+    """Look at an answer that may come when nobody waits any more: asyncio would tell of an error nobody asked for."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _unavailable(workflow_id: str, error: BaseException) -> BaseException:
