@@ -11,75 +11,19 @@ import asyncio
 import json
 import random
 import sys
-import threading
 import time
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer
+import uvloop
 
-from amends.kafka.options import EMBEDDED_FETCH_WAIT_MS
-from amends.kafka.settings import KafkaSettings, load_settings
 from amends.producers import workflow
-from amends.schemas.codec import UnreadableRecord, decode_as
+from amends.producers.ledger import Ledger
+from amends.producers.runtime import default_runtime
 from amends.schemas.commands import Phase, WorkflowEcho
-from bench.floors import tail
 from bench.tools import FourthFailed, step
 
+CLOSED_WITHIN_S = 60
 _CLOSED = (Phase.SUCCEEDED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS)
-
-
-@dataclass
-class Closings:
-    """Tells when workflows are closed, from the echo."""
-
-    settings: KafkaSettings
-    loop: asyncio.AbstractEventLoop
-    waiting: dict[bytes, asyncio.Future[None]] = field(default_factory=dict)
-    ready: threading.Event = field(default_factory=threading.Event)
-    stopping: bool = False
-
-    def follow(self) -> None:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.settings.bootstrap_servers,
-                "group.id": "bench-closings",
-                "enable.auto.commit": False,
-                "fetch.wait.max.ms": EMBEDDED_FETCH_WAIT_MS if self.settings.embedded else 100,
-            }
-        )
-        topic = self.settings.topics.workflows
-        assigned = []
-        for partition in range(self.settings.partitions):
-            assigned.append(tail(consumer, topic, partition))
-        consumer.assign(assigned)
-        self.ready.set()
-        while not self.stopping:
-            messages = [m for m in (consumer.poll(0.1), *consumer.consume(500, 0)) if m is not None and not m.error()]
-            closed = [key for m in messages if (key := m.key()) and _is_closed(m.value())]
-            if closed:
-                self.loop.call_soon_threadsafe(self._tell, closed)
-        consumer.close()
-
-    def _tell(self, keys: list[bytes]) -> None:
-        for key in keys:
-            waiting = self.waiting.pop(key, None)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(None)
-
-    async def closed(self, workflow_id: str) -> None:
-        future = self.loop.create_future()
-        self.waiting[workflow_id.encode()] = future
-        try:
-            await asyncio.wait_for(future, 60)
-        except TimeoutError:
-            raise SystemExit(f"STUCK {workflow_id} was not closed within 60 s") from None
-
-
-def _is_closed(value: bytes | None) -> bool:
-    try:
-        return decode_as(WorkflowEcho, value).phase in _CLOSED
-    except UnreadableRecord:
-        return False
 
 
 @dataclass
@@ -87,14 +31,22 @@ class Load:
     """Runs workflows and notes how long their steps take."""
 
     name: str
-    closings: Closings
+    ledger: Ledger
     step_us: list[int] = field(default_factory=list)
     done: int = 0
     measuring: bool = False
 
     async def one(self, number: int) -> None:
         workflow_id = f"{self.name}-{number}"
-        closing = asyncio.ensure_future(self.closings.closed(workflow_id))
+        loop = asyncio.get_running_loop()
+        closed: asyncio.Future[None] = loop.create_future()
+
+        def heard(echo: WorkflowEcho) -> None:  # in the echo reader's thread
+            if echo.phase in _CLOSED:
+                loop.call_soon_threadsafe(_settle, closed)
+
+        # The echo that this process reads for its scopes: a consumer of our own would be charged to amends.
+        unfollow = await self.ledger.follow_async(workflow_id, heard)
         try:
             async with workflow(workflow_id, agent="bench"):
                 for index in range(4):
@@ -106,7 +58,12 @@ class Load:
                             self.step_us.append((time.perf_counter_ns() - began) // 1_000)
         except FourthFailed:
             pass
-        await closing
+        try:
+            async with asyncio.timeout(CLOSED_WITHIN_S):
+                await closed
+        except TimeoutError:
+            raise SystemExit(f"STUCK {workflow_id} was not closed within {CLOSED_WITHIN_S} s") from None
+        unfollow()
         self.done += 1
 
     async def closed_loop(self, in_flight: int, until: float) -> None:
@@ -132,12 +89,7 @@ class Load:
 
 
 async def run(options: argparse.Namespace) -> None:
-    settings = load_settings(KafkaSettings, "kafka")
-    closings = Closings(settings, asyncio.get_running_loop())
-    thread = threading.Thread(target=closings.follow, daemon=True)
-    thread.start()
-    closings.ready.wait(20)
-    load = Load(options.name, closings)
+    load = Load(options.name, default_runtime().ledger)
     until = time.monotonic() + options.warm_s + options.seconds
 
     def measure() -> None:
@@ -149,9 +101,12 @@ async def run(options: argparse.Namespace) -> None:
         await load.open_loop(options.per_second, until, random.Random(options.seed))
     else:
         await load.closed_loop(options.in_flight, until)
-    closings.stopping = True
-    thread.join(5)
     print(json.dumps({"done": load.done, "step_us": load.step_us, "bare_us": await bare_us()}), flush=True)
+
+
+def _settle(closed: asyncio.Future[None]) -> None:
+    if not closed.done():
+        closed.set_result(None)
 
 
 async def bare_us() -> float:
@@ -171,7 +126,8 @@ def main() -> int:
     parser.add_argument("--warm-s", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
     sys.setswitchinterval(0.0003)
-    asyncio.run(run(parser.parse_args()))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as agents under uvicorn have it
+        runner.run(run(parser.parse_args()))
     return 0
 
 
