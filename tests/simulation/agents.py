@@ -93,7 +93,7 @@ class AgentProcess(Process):
         self._heard_at_ms = 0
         self._leaving = False
         existing = OnExisting.RESUME if resumes else OnExisting.REFUSE
-        terms = ScopeTerms(script.workflow_id, name, name, LEASE_MS, WITHIN_MS, WITHIN_MS, WITHIN_MS)
+        terms = ScopeTerms(script.workflow_id, name, LEASE_MS, WITHIN_MS, WITHIN_MS, WITHIN_MS, instance=name)
         self._scope = Scope(Opening(terms, name, existing), self)
         self._waiting: _Waiting | None = None
         self._calling: tuple[Tool, dict[str, Any]] = (script.tools[0], {})

@@ -182,7 +182,7 @@ def _started(attempt: Attempt | None, fact: StepEvent, contract: Contract | None
         return Attempt(fact.attempt, AttemptState.OPEN, fact.epoch, offset, offset, at_ms, lease_ms)
     if attempt.started_offset != NOWHERE:  # a repeat
         return attempt
-    return replace(attempt, started_offset=offset, epoch=fact.epoch)
+    return replace(attempt, started_offset=offset, epoch=min(attempt.epoch, fact.epoch))
 
 
 def _ended(step: Step, index: int | None, attempt: Attempt | None, fact: StepEvent, offset: int, at_ms: int) -> Step:
