@@ -9,6 +9,7 @@ one was, with the evidence in a folder; leaves nothing running.
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import signal
 import sys
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     again = f"python -m tests.chaos --minutes {options.minutes:g} --seed {seed} --brokers {options.brokers}"
     print(f"seed {seed}; again: {again}", flush=True)
     signal.signal(signal.SIGTERM, _interrupted)
+    logging.getLogger("amends.kafka").setLevel(logging.CRITICAL)  # brokers that are down are no news here
     folder = make_folder("chaos")
     begun_s = time.monotonic()
     keep_folder(folder)  # until nothing is found

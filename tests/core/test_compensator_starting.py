@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from amends.compensators import command
 from amends.compensators.processes import ModulesBroken
 from amends.compensators.settings import CompensatorSettings
 from amends.compensators.starting import loaded_tools, opened_registry, started_processes
-from amends.kafka.errors import SettingsWrong
+from amends.kafka.errors import ReadTimedOut, SettingsWrong, TopicsWrong
 from amends.tools import HandlerRegistry, compensable
 
 
@@ -73,3 +76,18 @@ def charge_here(x: int) -> None: ...
 
 @charge_here.undo(arguments={"x": "input.x"})
 def refund_here(x: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ReadTimedOut("the broker doesn't answer"), 75), (TopicsWrong(["there is none"]), 2)]
+)
+def test_only_where_no_broker_answers_is_starting_again_all_there_is_to_do(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(command, "serve", fails)
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert CliRunner().invoke(command.app, ["shop"]).exit_code == code

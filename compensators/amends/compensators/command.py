@@ -16,7 +16,7 @@ from amends.compensators.redis_registry import RegistryUnusable
 from amends.compensators.settings import CompensatorSettings
 from amends.compensators.waiting import HandlersMissing
 from amends.compensators.worker import Worker
-from amends.kafka.errors import KafkaFault, SettingsWrong
+from amends.kafka.errors import KafkaFault, ReadTimedOut, SettingsWrong
 from amends.kafka.seldom import collect_seldom
 from amends.kafka.settings import KafkaSettings, load_settings
 from amends.tools.errors import ContractError
@@ -35,6 +35,10 @@ STARTING_ERRORS = (
     KafkaFault,
 )
 """What says itself what to change; anything else is a bug, or a module's own exception, and keeps its traceback."""
+
+
+NO_ANSWER = 75
+"""How it ends where no broker answers at the start, as a processor does: nothing is to be changed, start it again."""
 
 
 @app.command()
@@ -67,7 +71,7 @@ def compensator(
             runner.run(serve(cluster, settings))
     except STARTING_ERRORS as error:
         typer.echo(f"amends compensator: {error}", err=True)
-        raise typer.Exit(2) from None
+        raise typer.Exit(NO_ANSWER if isinstance(error, ReadTimedOut) else 2) from None
 
 
 def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
