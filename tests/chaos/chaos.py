@@ -16,7 +16,7 @@ from tests.chaos.faults import Faults
 from tests.chaos.judge import Case, judge
 from tests.chaos.outside import Outside
 from tests.chaos.proxy import Link, network
-from tests.chaos.schedule import schedule
+from tests.chaos.schedule import EVERY_S, schedule
 from tests.chaos.tools import LANES, PORT
 from tests.chaos.troupe import Troupe
 from tests.chaos.watch import Watch
@@ -95,9 +95,9 @@ class Chaos:
         self.watch = Watch(self.settings)
         self.faults = Faults(self.troupe, cluster, registry, links, redis_link, outside, self.tell)
 
-    def play(self, seconds: float) -> Verdict:
-        """Let everything happen for so long, heal it, and judge. Blocks."""
-        planned = schedule(self.seed, seconds)
+    def play(self, seconds: float, every_s: float = EVERY_S) -> Verdict:
+        """Let everything happen for so long, a fault about every `every_s`; heal it, and judge. Blocks."""
+        planned = schedule(self.seed, seconds, every_s=every_s)
         self.watch.start()
         self.troupe.start()
         self.begun_s = time.monotonic()
@@ -179,6 +179,8 @@ class Chaos:
         verdict.phases.update(echo.phase.value for echo in self.watch.echoes.values())
         for name in sorted({*self.watch.facts, *self.outside.effects}):
             wrong += [f"{name}: {what}" for what in judge(self._case(name, said.get(name)))]
+        if not verdict.closed:
+            wrong.append("nothing was closed, so nothing was shown: the machine is too busy, see --every")
         wrong += [f"a part crashed: {crash}" for crash in self.troupe.crashed]
         wrong += [f"the watch: {failure}" for failure in self.watch.failures]
         wrong += [f"a key of Redis without an end: {key}" for key in _endless_keys(self.registry.url)]

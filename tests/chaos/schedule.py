@@ -13,6 +13,8 @@ from enum import StrEnum
 FROZEN_S = 8.0
 """Longer than leases (4 s) and sessions (6 s), shorter than half the lease of what rests on `verify` (20 s)."""
 
+EVERY_S = 3.5
+
 
 class Kind(StrEnum):
     """What is done, in words."""
@@ -97,7 +99,7 @@ class Fault:
         return f"fault {self.number}: {self.kind}{lasting}"
 
 
-def schedule(seed: int, seconds: float, *, first_s: float = 3.0, every_s: float = 3.5) -> tuple[Fault, ...]:
+def schedule(seed: int, seconds: float, *, first_s: float = 3.0, every_s: float = EVERY_S) -> tuple[Fault, ...]:
     """Return the faults of a run: one about every `every_s` from `first_s` on, none in its last two seconds."""
     chance = random.Random(seed)
     kinds = _deal(chance)
