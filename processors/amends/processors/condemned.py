@@ -36,6 +36,9 @@ def put(workflow: Workflow, step: Step, offset: int, at_ms: int) -> None:
     workflow.put(step)
     if number not in workflow.condemned or workflow.header.observe:
         return
+    if not workflow.coverage.is_used:
+        bring_on(workflow, number, offset, at_ms)
+        return
     elsewhere.close_undone_by_agent(workflow, workflow.steps[number], offset, at_ms)
     bring_on(workflow, number, offset, at_ms)
     _tell_covered(workflow, number, before, offset, at_ms)

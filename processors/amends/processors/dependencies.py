@@ -202,19 +202,23 @@ class Dependencies:
 
     def put(self, step: Step, told: Iterable[int], pending: bool, closes_at_ms: int = WINDOW_OPEN) -> None:
         """Bring one step up to date, or add it."""
-        number, place, claims = step.number, (step.first_offset, step.number), self._claims(step)
+        number, place = step.number, (step.first_offset, step.number)
         node = self._nodes.get(number)
         if node is None:
             node = self._node(step, closes_at_ms)
+        claims = self._claims(step)
         if node.place != place or node.claims != claims or any(t not in node.told_before for t in told):
             self._move(number, node, place, claims, told)
         rank = (closes_at_ms, -step.first_offset, number)
         if node.rank != rank or node.queue != step.tool_name:
             self._mark(node, ready=False)
             node.rank, node.queue = rank, step.tool_name
-        held = self.holds(number)
-        node.pending = pending
-        self._spread(number, held)
+        if node.pending is not pending:
+            held = self.holds(number)
+            node.pending = pending
+            self._spread(number, held)
+        else:
+            self._mark(node, ready=pending and not node.held_by)
 
     def _node(self, step: Step, closes_at_ms: int) -> _Node:
         number = step.number
@@ -224,7 +228,7 @@ class Dependencies:
         return node
 
     def _claims(self, step: Step) -> frozenset[Claim]:
-        claims = claims_of(step)
+        claims = _BARRIER if step.flow is None and step.undo is not None else claims_of(step)
         return _BARRIER if claims and self._lifo else claims
 
     def _move(self, number: int, node: _Node, place: Place, claims: frozenset[Claim], told: Iterable[int]) -> None:

@@ -43,6 +43,11 @@ class Coverage:
         self._coverers: _Names = {}
         self._undone_with: _Names = {}
 
+    @property
+    def is_used(self) -> bool:
+        """Whether any step that is condemned declares such a thing."""
+        return bool(self._coverers or self._undone_with)
+
     def note(self, step: Step, contract: Contract | None) -> None:
         """Take a step that is condemned."""
         if contract is None or contract.undo is None or step.flow is None:

@@ -49,9 +49,7 @@ class Ready:
 def ready(workflow: Workflow, bounds: Bounds, now_ms: int, wake: Callable[[int], None]) -> Ready:
     """Return what can be commanded now; `wake` is told when more can be, where only time is waited for."""
     made = Ready([], [])
-    dependencies = workflow.dependencies
-    if dependencies is None:
-        return made
+    dependencies = workflow.order_of_undoing()
     under_way: Counter[str] = Counter()
     heads: list[tuple[Rank, Step, Contract]] = []
     for queue in dependencies.ready.values():

@@ -7,6 +7,7 @@ kept by step number and brought up to date for the one step that changed.
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -57,7 +58,8 @@ class Workflow:
     climbing: set[int] = field(default_factory=set[int])  # owing steps that time alone may bring on
     troubled: set[int] = field(default_factory=set[int])  # steps that are or were an incident
     windows: Timetable = field(default_factory=Timetable)  # owing steps whose undo window closes
-    dependencies: Dependencies | None = None  # the order of undoing; kept once something is condemned
+    _dependencies: Dependencies | None = None
+    _moved: set[int] = field(default_factory=set[int])  # steps that changed since the order was last asked for
     coverage: Coverage = field(default_factory=Coverage)  # who may undo whom beside its own undo
     order: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # (first offset, number), ascending
     changed: set[int | None] = field(default_factory=set[int | None])
@@ -117,39 +119,59 @@ class Workflow:
         _mark(self.undoing, number, undo is not None and undo.state is UndoState.OPEN)
         _mark(self.troubled, number, bool(step.troubles))
         if self.header.turns:
-            condemned = is_condemned(step, self.header.turns)
-            _mark(self.condemned, number, condemned)
-            owing = condemned and owed(step, self.contract_of(step)) is not Standing.ABSENT
-            _mark(self.owing, number, owing)
-            if condemned:
-                self.coverage.note(step, self.contract_of(step))
-            covered = owing and is_covered_by_another(self, step)
-            _mark(self.climbing, number, owing and not covered and _is_climbing(step))
-            self.windows.set(number, next_at_ms(step, self.contract_of(step)) if owing and not covered else None)
-            if self.dependencies is not None:
-                self.dependencies.put(step, self._told(step), self._holds(step), self._closes_at_ms(step))
+            self._index_condemned(step)
+
+    def _index_condemned(self, step: Step) -> None:
+        """Bring up to date what is only kept once something is condemned. It runs for each fact of an undo: what
+        nobody declared costs a look at the contract."""
+        number, contract = step.number, self.contract_of(step)
+        condemned = is_condemned(step, self.header.turns)
+        owing = condemned and owed(step, contract) is not Standing.ABSENT
+        _mark(self.condemned, number, condemned)
+        _mark(self.owing, number, owing)
+        terms = contract.undo if contract is not None else None
+        if condemned and terms is not None and (terms.covers or terms.agent_tool):
+            self.coverage.note(step, contract)
+        covered = owing and self.coverage.is_used and is_covered_by_another(self, step)
+        _mark(self.climbing, number, owing and not covered and _is_climbing(step))
+        if terms is not None and terms.window_ms is not None:
+            self.windows.set(number, next_at_ms(step, contract) if owing and not covered else None)
+        self._moved.add(number)
 
     def reindex(self) -> None:
         """Rebuild every index, after a restore or a turn."""
         self.by_id = {step.step_id: step.number for step in self.steps}
         self.order = sorted((step.first_offset, step.number) for step in self.steps)
-        self.dependencies, self.coverage = None, Coverage()
+        self._dependencies, self.coverage = None, Coverage()
         for step in self.steps:
             self.index(step)
-        if self.header.turns and not self.header.observe:
-            self.dependencies = Dependencies(lifo=not policy_of(self.header).parallel_undos)
-            self.dependencies.build(
+
+    def order_of_undoing(self) -> Dependencies:
+        """Return what was built on what, true as of the last fact. Kept from the first time it is asked for; facts
+        between two plans cost it nothing but the steps they changed."""
+        if self._dependencies is None:
+            self._dependencies = Dependencies(lifo=not policy_of(self.header).parallel_undos)
+            self._dependencies.build(
                 (step, self._told(step), self._holds(step), self._closes_at_ms(step)) for step in self.steps
             )
+        else:
+            for number in sorted(self._moved):
+                step = self.steps[number]
+                self._dependencies.put(step, self._told(step), self._holds(step), self._closes_at_ms(step))
+        self._moved.clear()
+        return self._dependencies
 
-    def _told(self, step: Step) -> list[int]:
+    def _told(self, step: Step) -> Sequence[int]:
         """Return the steps that this one says it was built on."""
-        after = step.flow.after if step.flow is not None else ()
-        return [self.by_id[name] for name in after if name in self.by_id]
+        if step.flow is None or not step.flow.after:
+            return ()
+        return [self.by_id[name] for name in step.flow.after if name in self.by_id]
 
     def _holds(self, step: Step) -> bool:
         """Whether a step is to be brought to its end before what it was built on. One that is covered is undone with
         that; one with which an agent may have undone it, and nobody knows, holds it whatever it is."""
+        if not self.coverage.is_used:
+            return self._is_pending(step)
         if is_covered_by_another(self, step):
             return False
         return self._is_pending(step) or (step.number in self.owing and may_have_undone(self, step))
