@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -12,6 +12,7 @@ from amends.processors.partition import Partition
 from amends.processors.terms import Terms
 from amends.schemas.codec import encode
 from amends.schemas.contract import Contract, Effect, Idempotency
+from amends.schemas.decisions import ACKNOWLEDGED, KIND
 from amends.schemas.facts import (
     Carry,
     Decision,
@@ -27,6 +28,7 @@ from amends.schemas.facts import (
     WorkflowEvent,
     WorkflowStatus,
 )
+from amends.schemas.policy import Around, FailedBy, PastPivot, Policy, encode_policy
 
 STEPS = ("s1", "s2", "s3")
 START = WorkflowEvent("w", 0, WorkflowStatus.STARTED, agent_id="a", lease_ms=6_000, workflow_offset=-1)
@@ -102,7 +104,10 @@ def _event_of(contract: Contract, step: str, status: StepStatus, attempt: str, e
 
 
 _ATTEMPTS = st.sampled_from(("p1", "p2", "c1"))
-_EPOCHS = st.sampled_from((0, 0, 0, 1))
+_EPOCHS = st.sampled_from((0, 0, 0, 1, 1, 2))
+_SAVEPOINTS = st.sampled_from((None, None, "a", "b"))
+FINISH = Policy(failed_calls_max=2, past_pivot=PastPivot.FINISH, finish_attempts_max=1, finish_within_ms=30_000)
+HALT = Policy(failed_by=frozenset({FailedBy.ERROR}), around_waiting=Around.HALT)
 _SMALL = st.integers(0, 3)
 _OFFSETS = st.sampled_from((-1, -1, 0, 0, 7))
 
@@ -124,6 +129,9 @@ def facts() -> st.SearchStrategy[Fact]:
             writer=st.sampled_from(Party),
             lease_ms=st.sampled_from((None, 1_000)),
             deadline_ms=st.sampled_from((None, 9_000)),
+            savepoint=_SAVEPOINTS,
+            instance=st.sampled_from(("", "", "p")),
+            attributes=st.sampled_from(({}, {"on_existing": "resume"})),
             **some,
         ),
         st.builds(
@@ -149,6 +157,7 @@ def facts() -> st.SearchStrategy[Fact]:
             probe_number=st.one_of(st.none(), _SMALL),
             undo_arguments=st.sampled_from((None, b'{"id":"found"}')),
             unread_offset=st.sampled_from((None, None, None, 2)),
+            attributes=st.sampled_from(({}, {}, *({KIND: kind} for kind in sorted(ACKNOWLEDGED)))),
             **some,
         ),
         st.builds(
@@ -175,3 +184,20 @@ def stories(size_max: int = 25) -> st.SearchStrategy[list[Said]]:
     anything = st.builds(Said, st.one_of(facts(), facts(), facts(), st.none()), waits)
     rest = st.lists(st.one_of(likely, likely, anything, anything, turn), max_size=size_max)
     return rest.map(lambda said: [Said(START, 0), *said])
+
+
+def returning_stories(size_max: int = 30) -> st.SearchStrategy[list[Said]]:
+    """As `stories`, of agents that take savepoints and undo back to them, under any policy."""
+    waits = st.sampled_from((0, 0, 1, 50, 900, 4_000, 40_000))
+    likely = st.builds(Said, step_events(), waits)
+    taken = st.builds(Said, st.builds(_of_savepoint, st.just(WorkflowStatus.SAVEPOINT), _EPOCHS, _SAVEPOINTS), waits)
+    status = st.just(WorkflowStatus.ROLLBACK_REQUESTED)
+    undone = st.builds(Said, st.builds(_of_savepoint, status, _EPOCHS, _SAVEPOINTS), waits)
+    anything = st.builds(Said, st.one_of(facts(), facts(), st.none()), waits)
+    rest = st.lists(st.one_of(likely, likely, likely, taken, undone, anything), max_size=size_max)
+    policies = st.sampled_from((None, encode_policy(FINISH), encode_policy(HALT), b"junk"))
+    return st.builds(lambda policy, said: [Said(replace(START, policy=policy), 0), *said], policies, rest)
+
+
+def _of_savepoint(status: WorkflowStatus, epoch: int, name: str | None) -> WorkflowEvent:
+    return WorkflowEvent("w", epoch, status, savepoint=name or "a")

@@ -80,20 +80,35 @@ def _step_fact(step: str, contract: Contract, attempt: str, status: StepStatus) 
 @st.composite
 def worlds(draw: st.DrawFn) -> Happened:
     happened = Happened()
-    trigger = draw(st.sampled_from(("failed", "failed", "asked", "claimed", "none")))
+    trigger = draw(st.sampled_from(("failed", "failed", "asked", "claimed", "returned", "none")))
     contracts = draw(st.lists(st.sampled_from(UNDOABLE), min_size=1, max_size=3))
-    turn = _turn(happened, trigger)
+    savepoint = _savepoint(happened, draw) if trigger == "returned" else None
+    turn = _turn(happened, trigger, savepoint)
     for number, each in enumerate(contracts):
         # Each step a tool of its own: whether a denied call was "done again" is a matter of order, and told apart.
         contract = dataclasses.replace(each, tool_name=f"{each.tool_name}-{number}")
-        _step(happened, f"s{number}", contract, turn, draw)
+        _step(happened, f"s{number}", contract, turn, draw, () if savepoint is None else (savepoint,))
     if trigger == "claimed":  # the claim of success comes after all that its agent did
         claim = WorkflowEvent("w", 0, WorkflowStatus.SUCCEEDED)
         happened.add(claim, *range(len(happened.facts)))
     return happened
 
 
-def _turn(happened: Happened, trigger: str) -> int | None:
+def _savepoint(happened: Happened, draw: st.DrawFn) -> int:
+    """Calls that have ended, and a savepoint behind them: whoever takes it waits for them."""
+    for number in range(draw(st.integers(0, 2))):
+        contract = dataclasses.replace(UNDOABLE[0], tool_name=f"before-{number}")
+        started = happened.add(_step_fact(f"b{number}", contract, "p1", StepStatus.STARTED))
+        end = draw(st.sampled_from((StepStatus.SUCCEEDED, StepStatus.FAILED)))
+        happened.add(_step_fact(f"b{number}", contract, "p1", end), started)
+    taken = WorkflowEvent("w", 0, WorkflowStatus.SAVEPOINT, savepoint="here")
+    return happened.add(taken, *range(len(happened.facts)))
+
+
+def _turn(happened: Happened, trigger: str, savepoint: int | None) -> int | None:
+    if savepoint is not None:
+        asked = WorkflowEvent("w", 0, WorkflowStatus.ROLLBACK_REQUESTED, savepoint="here")
+        return happened.add(asked, savepoint)
     if trigger == "failed":
         return happened.add(WorkflowEvent("w", 0, WorkflowStatus.FAILED))
     if trigger == "asked":
@@ -101,11 +116,13 @@ def _turn(happened: Happened, trigger: str) -> int | None:
     return None
 
 
-def _step(happened: Happened, step: str, contract: Contract, turn: int | None, draw: st.DrawFn) -> None:
+def _step(
+    happened: Happened, step: str, contract: Contract, turn: int | None, draw: st.DrawFn, needs: tuple[int, ...] = ()
+) -> None:
     last: list[int] = []
     present, unknown = False, list[str]()
     for attempt in draw(st.sampled_from((("p1",), ("p1", "p2")))):
-        started = happened.add(_step_fact(step, contract, attempt, StepStatus.STARTED))
+        started = happened.add(_step_fact(step, contract, attempt, StepStatus.STARTED), *needs)
         end = draw(st.sampled_from(ENDS))
         last.append(happened.add(_step_fact(step, contract, attempt, end), started))
         present = present or end is StepStatus.SUCCEEDED

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from tests.core.agent_tools import GATE, WORLD, charge, reserve, slow, wait_for
+from tests.core.agent_tools import GATE, WORLD, Declined, charge, reserve, slow, wait_for
 from tests.core.folded import Folded, folded_runtime
 
 from amends.producers import Story, Succeeded, workflow
 from amends.schemas.commands import Phase
 from amends.schemas.facts import Party, StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
+from amends.schemas.policy import Policy
 from amends.tools.errors import EpochEnded, NotConfirmed, Rejected, WorkflowTurned
 
 
@@ -255,3 +256,12 @@ def test_an_agent_that_is_only_looked_on_is_never_held_up_by_a_savepoint() -> No
 def test_a_name_that_can_not_be_one_is_refused_where_it_is_given(folded: Folded, name: str) -> None:
     with workflow("w") as wf, pytest.raises(ValueError, match="1 to 200 characters"):
         wf.savepoint(name)
+
+
+def test_a_policy_travels_with_the_start_of_a_workflow(folded: Folded) -> None:
+    with pytest.raises(WorkflowTurned), workflow("w", policy=Policy(failed_calls_max=0)) as wf:  # noqa: PT012
+        with pytest.raises(Declined):
+            charge("cus_1", -1)
+        assert wf.status() is Phase.COMPENSATED
+        charge("cus_1", 1)
+    assert WORLD == []

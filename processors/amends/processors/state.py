@@ -290,8 +290,6 @@ def is_condemned(step: Step, turns: tuple[Turn, ...]) -> bool:
     for turn in turns:
         if turn.offset == NOWHERE and turn.final:
             return True
-        if not step.attempts and step.first_offset > turn.offset and (turn.final or step.epoch <= turn.epoch):
-            return True
         for attempt in step.attempts:
             at = attempt.started_offset if attempt.started_offset != NOWHERE else attempt.ended_offset
             if at > turn.offset and (turn.final or attempt.epoch <= turn.epoch):
