@@ -254,12 +254,12 @@ class AgentProcess(Process):
             case asks.WriteFact(fact=fact):
                 noted = scope._noted(fact)
                 pipeline.write(self, noted, lambda told: answer(scope._written(fact, _write(told))))
-            case asks.AwaitStanding() | asks.AwaitEnd() | asks.AwaitOwed():
+            case asks.AwaitStanding() | asks.AwaitEnd() | asks.AwaitOwed() | asks.AwaitFold() | asks.AwaitApproval():
                 look, within_ms = scope._looked_for(effect)
                 self._waiting = _Waiting(task, effect, look, pipeline.schedule.now_ms + within_ms)
                 pipeline.schedule.after(within_ms, self._look, self)
                 self._look()
-            case asks.Follow() | asks.ReadHistory():
+            case asks.Follow() | asks.ReadHistory() | asks.ReadOthers():
                 answer(scope.perform(effect))
             case Think(duration_ms=ms):
                 pipeline.schedule.after(ms, lambda: answer(None), self)

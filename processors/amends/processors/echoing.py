@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amends.processors import story
+from amends.processors import approving, story
 from amends.processors.state import NOWHERE, Step, UndoState
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import EndedEpoch, Phase, ToldStep, WorkflowEcho
@@ -22,7 +22,17 @@ def echoed(workflow: Workflow) -> Echoed:
     if header.turns and not workflow.is_turned:
         dead = len(dead_undos(workflow))
         unwinding = _open_undos(workflow, dead) > 0
-    return (header.phase, header.epoch, header.asked_offset, header.started_offset, incidents_open, unwinding, dead)
+    return (
+        header.phase,
+        header.epoch,
+        header.asked_offset,
+        header.started_offset,
+        incidents_open,
+        unwinding,
+        dead,
+        header.fenced_offset,
+        approving.told(workflow) if workflow.asked else (),
+    )
 
 
 def dead_undos(workflow: Workflow) -> list[Step]:
@@ -53,6 +63,7 @@ def echo_of(workflow: Workflow, now_ms: int) -> WorkflowEcho:
         savepoint=_savepoint(workflow),
         turns=tuple(EndedEpoch(t.epoch, t.offset) for t in header.turns),
         steps=tuple(_told(workflow, s) for s in story.told(workflow)[:STEPS_MAX]) if last is not None else (),
+        approvals=approving.told(workflow) if workflow.asked else (),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from amends.processors import story
+from amends.processors import approving, story
 from amends.processors.acknowledging import version_of
 from amends.processors.echoing import Echoed, echo_of, echoed
 from amends.processors.emission import Emission, LedgerRecord
@@ -13,6 +13,7 @@ from amends.processors.state import CLOSED_PHASES, Step, Trouble, UndoState
 from amends.processors.terms import Terms
 from amends.processors.undos import GIVEN_UP
 from amends.processors.workflow import Workflow
+from amends.schemas.approvals import TROUBLE
 from amends.schemas.codec import Record, encode
 from amends.schemas.commands import (
     Command,
@@ -136,6 +137,7 @@ class Outbox:
             opened_at_ms=trouble.opened_at_ms,
             closed_at_ms=trouble.closed_at_ms,
             closed_by=trouble.closed_by,
+            attributes=approving.attributes_of(step) if step is not None and trouble.kind == TROUBLE else {},
         )
         self._send(self.terms.topics.incidents, incident, name, now_ms, f"{name}-{trouble.version}-{state}", None)
 

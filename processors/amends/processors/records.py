@@ -27,6 +27,7 @@ from amends.processors.state import (
     has_open_attempt,
 )
 from amends.processors.timers import Silences
+from amends.schemas.approvals import Approval, ApprovalState
 from amends.schemas.commands import Phase
 from amends.schemas.contract import Effect
 
@@ -38,6 +39,7 @@ _LIVE = b"[1,"
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
 _HEADER_NAMES = tuple(f.name for f in fields(Header))
 _FLOW = 19
+_APPROVAL = 21
 _UNDO_NAMES = tuple(f.name for f in fields(Undo))
 
 
@@ -99,7 +101,7 @@ def decode_header(data: bytes) -> Header:
 def encode_step(step: Step) -> bytes:
     undo = step.undo
     live = has_open_attempt(step) or (undo is not None and undo.state is UndoState.OPEN)
-    row = [
+    row: list[Any] = [
         1 if live else 0,
         step.number,
         step.step_id,
@@ -123,6 +125,8 @@ def encode_step(step: Step) -> bytes:
         step.flow,
         step.call_digest,
     ]
+    if step.approval is not None:
+        row.append(step.approval)
     return _encode(row).encode()
 
 
@@ -136,6 +140,8 @@ def decode_step(data: bytes) -> Step:
     if len(row) > _FLOW and row[_FLOW] is not None:
         uses, touches, makes, after = row[_FLOW]
         row[_FLOW] = DataFlow(tuple(uses), tuple(touches), None if makes is None else tuple(makes), tuple(after))
+    if len(row) > _APPROVAL and row[_APPROVAL] is not None:
+        row[_APPROVAL] = Approval(ApprovalState(row[_APPROVAL][0]), *row[_APPROVAL][1:])
     return Step(*row)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from typing import assert_never
 
-from amends.processors import acknowledging, attempts, closing, diagnosis, failing, turning, undos
+from amends.processors import acknowledging, approving, attempts, closing, diagnosis, failing, turning, undos
 from amends.processors.condemned import leave_ladder, put, window_ran_out
 from amends.processors.diagnosis import Action, Signal
 from amends.processors.ladder import last_end_offset
@@ -36,6 +36,7 @@ from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
 from amends.schemas.decisions import KIND
 from amends.schemas.facts import (
+    FENCE,
     UNKNOWN_OFFSET,
     Carry,
     Decision,
@@ -100,6 +101,8 @@ def fold(workflow: Workflow, fact: Fact, contract: str, offset: int, at_ms: int,
         case _:
             assert_never(fact)
     closing.close(workflow, offset, at_ms)
+    if workflow.asked:
+        approving.lapse(workflow, at_ms)
 
 
 def fold_unread(workflow: Workflow, offset: int, at_ms: int, reason: str) -> None:
@@ -308,6 +311,10 @@ def _fold_step(workflow: Workflow, fact: StepEvent, contract: str, offset: int, 
     if succeeded and fact.status is StepStatus.STARTED and not before_known and not workflow.is_condemned(after):
         reason = f"{step.tool_name} was started after the workflow had succeeded"
         after = attempts.with_trouble(after, "effect_after_success", reason, offset, at_ms)
+    if fact.status is not StepStatus.HEARTBEAT:
+        after = approving.after_step_event(workflow, after, fact, offset, at_ms)
+    if fact.status is StepStatus.STARTED and FENCE in fact.attributes:
+        workflow.put_header(replace(workflow.header, fenced_offset=offset))
     failed = fact.status is StepStatus.FAILED and failing.has_failed_anew(step, after, fact.attempt)
     put(workflow, after, offset, at_ms)
     if failed:
@@ -334,6 +341,8 @@ def _fold_resolution(workflow: Workflow, fact: Resolution, offset: int, at_ms: i
         return
     if fact.decision in (Decision.PRESENT, Decision.ABSENT, Decision.UNKNOWN, Decision.MARK_ABSENT):
         after = attempts.fold_evidence(step, fact, offset, at_ms)
+    elif fact.decision in (Decision.APPROVE, Decision.REJECT):
+        after = approving.after_ruling(workflow, step, fact, at_ms)
     else:
         after = undos.fold_ruling(step, fact, workflow.contract_of(step), offset, at_ms)
     put(workflow, after, offset, at_ms)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from amends.schemas.approvals import Approval
 from amends.schemas.commands import Phase
 from amends.schemas.contract import COMPARE, Contract, Effect, Idempotency
 
@@ -158,6 +159,7 @@ class Step:
     troubles: tuple[Trouble, ...] = ()
     flow: DataFlow | None = None  # None: nobody looked
     call_digest: str = ""  # of tool and canonical arguments; "" where its STARTED did not say
+    approval: Approval | None = None  # None: nobody was asked
 
 
 class Savepoint(NamedTuple):
@@ -216,6 +218,7 @@ class Header:
     superseded: bool = False  # a newer instance of the id began
     carried_at_ms: int = 0  # when a Carry was last written; its state stands as of `carried_to`
     carried_to: int = NOWHERE
+    fenced_offset: int = NOWHERE  # of the last STARTED whose agent waits until the echo speaks as of there
 
 
 # --- what follows from a record --------------------------------------------------------------------------------------

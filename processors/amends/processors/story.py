@@ -35,6 +35,8 @@ _TODO: dict[str, str] = {
     "contradiction": "look at the remote: two ends of one call were reported, and it counts as having happened",
     "effect_after_success": "decide whether the call stands: it was made after success was confirmed",
     "failed_after_success": "ask for undoing if it should be undone: success was claimed before, so nothing was",
+    "approval": "look at what the agent asks for; then approve it, for a time, or reject it",
+    "not_approved": "look at what was called, and put it right by hand or let it stand: nobody had approved it",
     "unreadable": "redrive the record from the dead-letter topic once it can be read, or rule on it",
     "start_gone": "look outside of amends for what it did: the ledger was kept for a shorter time than it ran",
     "policy_unreadable": "bring the processors to the version of the agents; meanwhile the default policy is kept",

@@ -57,6 +57,7 @@ class Workflow:
     undoing: set[int] = field(default_factory=set[int])  # steps whose undo is OPEN
     climbing: set[int] = field(default_factory=set[int])  # owing steps that time alone may bring on
     troubled: set[int] = field(default_factory=set[int])  # steps that are or were an incident
+    asked: set[int] = field(default_factory=set[int])  # steps of which a person was asked to approve the call
     windows: Timetable = field(default_factory=Timetable)  # owing steps whose undo window closes
     _dependencies: Dependencies | None = None
     _moved: set[int] = field(default_factory=set[int])  # steps that changed since the order was last asked for
@@ -118,6 +119,7 @@ class Workflow:
         _mark(self.unsure, number, standing(step) in _UNSURE)
         _mark(self.undoing, number, undo is not None and undo.state is UndoState.OPEN)
         _mark(self.troubled, number, bool(step.troubles))
+        _mark(self.asked, number, step.approval is not None)
         if self.header.turns:
             self._index_condemned(step)
 

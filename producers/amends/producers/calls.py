@@ -1,7 +1,7 @@
 """Which step a call belongs to: the calls this agent has made, here and in earlier instances of itself.
 
-One step is at most one effect. A call is known by its id: the framework's, the caller's own, or what it asks and how
-often this scope has asked it before. A call that is met again is its step:
+One step is at most one effect. A call is known by its id: the caller's own, a model's, or what it asks and how often
+this scope has asked it before. A call that is met again is its step:
 
     its step is   takes a key, or natural            neither
     PRESENT       the recorded result                the recorded result
@@ -13,18 +13,33 @@ often this scope has asked it before. A call that is met again is its step:
 savepoint, calls without an id of their own are counted on from where they were there, so that an agent that is resumed
 later meets the same ones. So is every call
 of a tool that was declared repeatable, and that of an absent step with a before-image, which shows a world gone by.
+
+A model that plans again gives the same call another id. So a call with a model's id is also met by what it asks: an
+equal one that is PRESENT, OPEN or UNKNOWN is its step, or it is refused, as its tool declares (`duplicates`). Not so if
+the step was taken back by the agent's own undo since. A step of which a person was asked and that was never sent is met
+by what it asks, too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
-from amends.producers.effects import Admission, Admit, Admitted, Closed, Pending, Recorded, Standing
-from amends.producers.savepoints import IN_FLIGHT, Place, Savepoints, is_condemned
-from amends.schemas.commands import EndedEpoch, Phase
-from amends.schemas.contract import CallTerms, Idempotency
+from amends.producers.effects import (
+    Admission,
+    Admit,
+    AdmitAgain,
+    Admitted,
+    Closed,
+    Pending,
+    Recorded,
+    Repeated,
+    Standing,
+)
+from amends.producers.known_steps import WITHOUT_EFFECT, KnownStep, answer_to
+from amends.producers.savepoints import IN_FLIGHT, Place, Savepoints
+from amends.schemas.commands import Phase
+from amends.schemas.contract import ALLOW, REFUSE, Contract, Idempotency
 from amends.schemas.facts import (
     Decision,
     Fact,
@@ -39,32 +54,6 @@ from amends.schemas.facts import (
 from amends.schemas.keys import digest, step_id
 
 _ENDS = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.UNKNOWN, StepStatus.NOT_EXECUTED})
-_WITHOUT_EFFECT = frozenset({StepStatus.FAILED, StepStatus.NOT_EXECUTED})
-
-
-@dataclass(slots=True)
-class _Step:
-    step_id: str
-    call_id: str
-    epoch: int
-    first_wall_ms: int
-    here: bool  # made by this instance
-    kept: bool  # may be met again
-    attempts: dict[str, StepStatus] = field(default_factory=dict[str, StepStatus])
-    places: dict[str, Place] = field(default_factory=dict[str, Place])  # of the STARTED of each attempt
-    absent: set[str] = field(default_factory=set[str])
-    present: bool = False
-    payload: bytes | None = None
-    captured: bytes | None = None  # the before-image, until the call is known to have happened
-
-    def open(self) -> bool:
-        return StepStatus.STARTED in self.attempts.values()
-
-    def condemned(self, turns: tuple[EndedEpoch, ...]) -> bool:
-        return bool(turns) and is_condemned((p for a, p in self.places.items() if a in self.attempts), turns)
-
-    def unknown(self) -> bool:
-        return any(s is StepStatus.UNKNOWN and a not in self.absent for a, s in self.attempts.items())
 
 
 class CallBook:
@@ -73,7 +62,7 @@ class CallBook:
     def __init__(self, workflow_id: str) -> None:
         self._workflow_id = workflow_id
         self._counts: Counter[str] = Counter()
-        self._steps: dict[str, _Step] = {}
+        self._steps: dict[str, KnownStep] = {}
         self._newest: dict[str, str] = {}  # call id -> step id
         self._savepoints = Savepoints()
 
@@ -98,39 +87,61 @@ class CallBook:
 
     def admit(self, call: Admit, attempt: str, wall_ms: int) -> Admission:
         """Return which step and attempt a call is, or why it is not made."""
-        terms, epoch = call.contract.call, call.standing.epoch
-        identity = call.call_id if call.call_id is not None else self._counted(call.canonical)
-        step = None if call.repeatable else self._met(identity, call.standing)
-        keyed = terms.idempotency is not Idempotency.NEITHER
-        if step is not None:
-            if step.present:
-                return Recorded(step.step_id, step.payload)
-            if step.open() and (step.here or not keyed):
-                return Pending(step.step_id, open=True)
-            if (step.open() or step.unknown()) and (not keyed or _forgotten(terms, step, wall_ms)):
-                return Pending(step.step_id, open=False)
-            if (step.open() or step.unknown()) and call.contract.captures and step.captured is None:
-                return Pending(step.step_id, open=False)  # what is read now may be its own effect
+        identity, step = self._named(call)
+        if step is not None and step.present and identity != step.call_id and call.contract.duplicates == REFUSE:
+            return Repeated(step.step_id, step.payload)
+        if step is not None and identity != step.call_id and call.contract.duplicates == REFUSE and not step.unsent():
+            return Pending(step.step_id, open=step.open())
+        known = None if step is None else answer_to(call, step, wall_ms)
+        if known is not None:
+            return known
         if call.standing.phase is not Phase.RUNNING:
             return Closed()
+        epoch = call.standing.epoch
+        keyed = call.contract.call.idempotency is not Idempotency.NEITHER
         past = step is not None and call.contract.captures and not (step.open() or step.unknown())
-        if step is None or not keyed or past:
+        if step is None or ((not keyed or past) and not _is_first(step, call.contract)):
             own = attempt if call.repeatable or not keyed else None
             named = step_id(self._workflow_id, call.standing.workflow_offset, identity, epoch, own)
-            step = _Step(named, identity, epoch, wall_ms, here=True, kept=call.call_id is not None)
+            kept = call.call_id is not None or call.tool_call_id is not None
+            step = KnownStep(named, identity, epoch, wall_ms, True, kept, call.contract.tool_name, call.call_digest)
             self._steps[named] = step
-            self._newest[identity] = named
-        step.here = True
+        self._newest[identity] = step.step_id
+        again = step.open() or step.unknown()
+        step.here, step.call_digest = True, call.call_digest
         step.attempts[attempt] = StepStatus.STARTED
         step.places[attempt] = Place(epoch, IN_FLIGHT)
-        return Admitted(step.step_id, identity, attempt, self._told(call.after), step.captured)
+        return Admitted(step.step_id, step.call_id, attempt, self._told(call.after), step.captured, again)
+
+    def admit_again(self, again: AdmitAgain) -> Admission:
+        """Return whether a call is still to be made now that its intent stands on the ledger, and what other processes
+        had written before it is known: the first one there makes it."""
+        call, admitted = again.asked, again.admitted
+        if call.repeatable:
+            return admitted
+        by_what_it_asks = call.tool_call_id is not None and call.contract.duplicates != ALLOW
+        keyed = call.contract.call.idempotency is not Idempotency.NEITHER
+        for step in self._steps.values():
+            same = step.call_id == admitted.call_id or (by_what_it_asks and step.call_digest == call.call_digest)
+            if not same or step.condemned(call.standing.turns) or self._taken_back(step, call.contract):
+                continue
+            own = step.step_id == admitted.step_id
+            statuses = step.statuses_before(again.offset, admitted.attempt) - WITHOUT_EFFECT
+            if not statuses or (own and keyed and not step.present):
+                continue
+            if step.present:
+                refused = call.contract.duplicates == REFUSE and step.call_id != admitted.call_id
+                return Repeated(step.step_id, step.payload) if refused else Recorded(step.step_id, step.payload)
+            return Pending(step.step_id, open=StepStatus.STARTED in statuses)
+        return admitted
 
     def withdraw(self, admitted: Admitted) -> None:
         """Forget an attempt of which nothing was written."""
         step = self._steps.get(admitted.step_id)
         if step is not None:
             step.attempts.pop(admitted.attempt, None)
-            if not step.attempts:
+            step.places.pop(admitted.attempt, None)
+            if not step.attempts and not step.requested:
                 del self._steps[step.step_id]
                 self._newest.pop(step.call_id, None)
 
@@ -145,6 +156,8 @@ class CallBook:
         step = self._steps.get(fact.step_id)
         if step is not None:
             step.places[fact.attempt] = Place(fact.epoch, offset)
+            if step.kept:
+                step.uses = fact.uses
 
     def name_savepoints(self, standing: Standing) -> tuple[str, ...]:
         """Return the names of the savepoints that may be undone to, oldest first."""
@@ -168,7 +181,7 @@ class CallBook:
         """Take an outcome of one of our own attempts into account."""
         self._join(fact, here=True, kept=False)
         step = self._steps.get(fact.step_id)
-        if step is not None and not step.kept and not step.open():
+        if step is not None and not step.kept and not step.open() and not step.unsent():
             # Its count has passed: this instance never meets it again, and a long run must not hold what it returned.
             del self._steps[fact.step_id]
             self._newest.pop(step.call_id, None)
@@ -182,20 +195,78 @@ class CallBook:
         self._counts[canonical] = number + 1
         return digest(f"{number}\n{canonical}".encode())[:32]
 
-    def _met(self, identity: str, standing: Standing) -> _Step | None:
+    def _named(self, call: Admit) -> tuple[str, KnownStep | None]:
+        """Return the id of a call, and its step if it is met again."""
+        asked = self._asked_for(call) if call.approval else None
+        if call.call_id is not None:
+            identity, step = call.call_id, self._met(call.call_id, call.standing)
+        elif call.tool_call_id is not None:
+            identity, step = self._planned(call, call.tool_call_id, asked)
+        elif asked is not None and asked.here:  # this instance has counted it
+            identity, step = asked.call_id, asked
+        else:
+            identity = self._counted(call.canonical)
+            step = self._met(identity, call.standing)
+        if call.repeatable and step is not None and not step.unsent():
+            step = None
+        return identity, step
+
+    def _planned(self, call: Admit, tool_call_id: str, asked: KnownStep | None) -> tuple[str, KnownStep | None]:
+        """A model's call: by its id, if that names an equal call, else by what it asks."""
+        identity, step = tool_call_id, self._met(tool_call_id, call.standing)
+        if step is not None and step.call_digest != call.call_digest:  # ids are used again, by some for each message
+            identity = f"{tool_call_id}/{call.call_digest}"
+            step = self._met(identity, call.standing)
+        if step is None and not call.repeatable and call.contract.duplicates != ALLOW:
+            step = self._equal(call)
+        return identity, step or asked
+
+    def _equal(self, call: Admit) -> KnownStep | None:
+        """Return the newest equal call that has, or may have, an effect that stands."""
+        for step in reversed(self._steps.values()):
+            if not step.kept or step.call_digest != call.call_digest or step.condemned(call.standing.turns):
+                continue
+            if (step.present or step.open() or step.unknown()) and not self._taken_back(step, call.contract):
+                return step
+        return None
+
+    def _taken_back(self, step: KnownStep, contract: Contract) -> bool:
+        """Whether the agent has undone `step` by itself, with the tool that does the same as its undo."""
+        tool = contract.undo.agent_tool if contract.undo is not None else ""
+        if not tool or not step.present:
+            return False
+        made = set(step.makes)
+        return any(
+            s.tool_name == tool and s.present and s.sent_at() > step.sent_at() and not made.isdisjoint(s.uses)
+            for s in self._steps.values()
+        )
+
+    def _asked_for(self, call: Admit) -> KnownStep | None:
+        """Return an equal call of which a person was asked and that is neither made nor under way."""
+        for step in self._steps.values():
+            if step.call_digest == call.call_digest and step.unsent() and not step.condemned(call.standing.turns):
+                return step
+        return None
+
+    def _met(self, identity: str, standing: Standing) -> KnownStep | None:
         step = self._steps.get(self._newest.get(identity, ""))
         return None if step is None or step.condemned(standing.turns) else step
 
     def _join(self, fact: StepEvent, *, here: bool, kept: bool) -> None:
         step = self._steps.get(fact.step_id)
         if step is None:
-            step = _Step(fact.step_id, fact.call_id, fact.epoch, fact.timestamp_ms, here, kept)
+            step = KnownStep(fact.step_id, fact.call_id, fact.epoch, fact.timestamp_ms, here, kept)
             self._steps[fact.step_id] = step
             if fact.call_id:
                 self._newest[fact.call_id] = fact.step_id
         before = step.attempts.get(fact.attempt)
+        step.tool_name = step.tool_name or fact.tool_name
+        step.call_digest = step.call_digest or fact.call_digest
+        step.requested = step.requested or fact.status is StepStatus.REQUESTED
         if fact.status is StepStatus.SUCCEEDED:
             step.present = True
+            if step.kept:
+                step.makes = fact.makes
             whole = fact.payload_digest is None and (step.kept or kept)
             step.payload = fact.output_payload if whole else None
             step.captured = None
@@ -203,7 +274,7 @@ class CallBook:
             if step.captured is None:
                 step.captured = fact.captured
             step.attempts.setdefault(fact.attempt, fact.status)
-        elif fact.status in _ENDS and before not in _WITHOUT_EFFECT and before is not StepStatus.SUCCEEDED:
+        elif fact.status in _ENDS and before not in WITHOUT_EFFECT and before is not StepStatus.SUCCEEDED:
             step.attempts[fact.attempt] = fact.status
 
     def _resolve(self, fact: Resolution) -> None:
@@ -217,8 +288,7 @@ class CallBook:
             step.absent.update(fact.attempts)
 
 
-def _forgotten(terms: CallTerms, step: _Step, wall_ms: int) -> bool:
-    """Whether the remote no longer remembers the key of `step`: it then counts as one that takes none."""
-    if terms.idempotency is not Idempotency.KEY or terms.key_ttl_ms is None:
-        return False
-    return wall_ms - step.first_wall_ms >= terms.key_ttl_ms
+def _is_first(step: KnownStep, contract: Contract) -> bool:
+    """Whether the next attempt of a step is the first of which anything can be known: nothing was sent, and no
+    before-image was taken."""
+    return step.unsent() and not (contract.captures and step.attempts)

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from amends.schemas.commands import EndedEpoch, Phase, ToldStep
+from amends.schemas.commands import EndedEpoch, Phase, ToldApproval, ToldStep
 from amends.schemas.contract import Contract
 from amends.schemas.facts import Fact, StepEvent, WorkflowEvent
 from amends.tools.handlers import Handler
@@ -59,6 +59,7 @@ class Standing:
     savepoint: str = ""  # what the last turn was to
     turns: tuple[EndedEpoch, ...] = ()
     steps: tuple[ToldStep, ...] = ()
+    approvals: tuple[ToldApproval, ...] = ()  # of calls that a person was asked for and that were not made
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class Admitted:
     attempt: str
     after: tuple[str, ...] = ()  # ids of the steps it was built on, as told
     captured: bytes | None = None  # the before-image of an earlier attempt of the step
+    again: bool = False  # an earlier attempt may have had the step's effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +116,21 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeated:
+    """An equal call was made and succeeded, and its tool wants to hear of that. `payload` is None where the record does
+    not hold the result."""
+
+    step_id: str
+    payload: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """The call would be a new one, and the workflow makes none any more: it has claimed success."""
 
 
-Admission = Admitted | Recorded | Pending | Closed
+NotMade = Recorded | Pending | Repeated | Closed
+Admission = Admitted | NotMade
 
 # --- effects --------------------------------------------------------------------------------------------------------
 
@@ -191,6 +203,19 @@ class Admit:
     repeatable: bool
     standing: Standing
     after: tuple[str, ...] = ()  # call ids or step ids of what it was built on
+    call_digest: str = ""  # of `canonical`
+    tool_call_id: str | None = None  # a model's: equal calls under other such ids are one
+    approval: bool = False  # a person is asked first
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitAgain:
+    """Look once more whether another process makes this call, now that its intent stands at `offset`: the first there
+    makes it. Answer: Admission."""
+
+    asked: Admit
+    admitted: Admitted
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +226,24 @@ class ReadClock:
 @dataclass(frozen=True, slots=True)
 class LookAtEcho:
     """Answer at once: the newest Standing, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitFold:
+    """Wait, bounded, until the echo speaks as of `offset` or later. Answer: Standing, or None."""
+
+    offset: int
+    within_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitApproval:
+    """Wait, bounded, until a person has decided on a call, or `epoch` is over. Answer: Standing, or None."""
+
+    step_id: str
+    argument_digest: str
+    epoch: int
+    within_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +300,16 @@ class ReadHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadOthers:
+    """Read what other processes wrote for the workflow up to `to_offset`, as far as that is not known. At once if none
+    runs it. Answer: tuple[tuple[int, Fact], ...]."""
+
+    to_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Remember:
-    """Take over what an earlier instance of the agent did. Answer: None."""
+    """Take over what another instance of the agent did. Answer: None."""
 
     history: tuple[tuple[int, Fact], ...]
 
@@ -268,11 +319,14 @@ Effect = (
     | AwaitEnd
     | AwaitPlan
     | AwaitOwed
+    | AwaitFold
+    | AwaitApproval
     | MeetSavepoint
     | KeepSavepoint
     | NameSavepoints
     | GoOn
     | Admit
+    | AdmitAgain
     | ReadClock
     | LookAtEcho
     | WriteFact
@@ -282,6 +336,7 @@ Effect = (
     | Withdraw
     | Follow
     | ReadHistory
+    | ReadOthers
     | Remember
 )
 

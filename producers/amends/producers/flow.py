@@ -1,7 +1,9 @@
 """One tool call (protocol, "Forward" 2 to 5), as a pure generator of effects.
 
-    AwaitStanding -> AwaitOwed -> ReadClock -> Admit -> (ReadImage -> ReadClock) -> WriteFact(STARTED)
-        -> LookAtEcho -> ReadClock            the fence: last before the effect
+    AwaitStanding -> AwaitOwed -> ReadClock -> Admit
+        -> (WriteFact(REQUESTED) -> AwaitApproval)              `approving`
+        -> (ReadImage) -> WriteFact(STARTED)
+        -> (AwaitFold) -> (ReadOthers) -> LookAtEcho -> ReadClock   `fencing`: last before the effect
         -> Invoke(key)
         -> (ReadImage) -> WriteFact(SUCCEEDED | FAILED | UNKNOWN)
 
@@ -19,10 +21,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 from amends.producers import refusals
+from amends.producers.approving import approved, check_accepted
 from amends.producers.effects import (
     Acknowledged,
     Admission,
@@ -35,12 +38,12 @@ from amends.producers.effects import (
     Effect,
     Instant,
     Invoke,
-    LookAtEcho,
-    Pending,
+    NotMade,
     QueueFact,
     Raised,
     ReadClock,
     Recorded,
+    Repeated,
     Result,
     Returned,
     Standing,
@@ -48,30 +51,16 @@ from amends.producers.effects import (
     Write,
     WriteFact,
 )
+from amends.producers.fencing import fenced, folded, yielded_to
 from amends.producers.images import before_image, with_after_image
-from amends.producers.outcome import Call, Limits, ended, not_executed, shrunk, undo_arguments_known_before
-from amends.schemas.commands import Phase
-from amends.schemas.data_flow import RULES, call_digest, canonical_call, ids_in
-from amends.schemas.facts import StepEvent, StepStatus
-from amends.schemas.keys import forward_key
+from amends.producers.intent import ScopeTerms as ScopeTerms
+from amends.producers.intent import admit_of, request_of, started_of
+from amends.producers.outcome import Call, ended, not_executed, shrunk, undo_arguments_known_before
+from amends.schemas.data_flow import canonical_call
+from amends.schemas.facts import FENCE, ApprovalTerms, StepEvent
+from amends.schemas.keys import digest, forward_key
 from amends.schemas.payload import decode_payload, encode_payload
 from amends.tools.errors import AmendsError
-from amends.tools.touches import touches_of
-
-
-@dataclass(frozen=True, slots=True)
-class ScopeTerms:
-    """What all calls of a workflow share. Waits are bounds, in milliseconds."""
-
-    workflow_id: str
-    agent_id: str = ""
-    lease_ms: int = 30_000
-    standing_within_ms: int = 10_000
-    owed_within_ms: int = 10_000
-    confirm_within_ms: int = 10_000
-    limits: Limits = field(default_factory=Limits)
-    traceparent: str | None = None
-    instance: str = ""  # of the process: only the one that runs the workflow claims its success or its failure
 
 
 def call_flow(call: Call, terms: ScopeTerms) -> CallFlow:
@@ -80,7 +69,7 @@ def call_flow(call: Call, terms: ScopeTerms) -> CallFlow:
     Returns the Result of the body, or the recorded one of an earlier instance.
 
     Raises (thrown out of the generator): LedgerUnavailable, LedgerUncertain, WorkflowTurned, AlreadyRunning,
-        OutcomeUnknown, Rejected. In every one of these cases the body was not run.
+        OutcomeUnknown, NotApproved, Rejected. In every one of these cases the body was not run.
     """
     subject = f"{call.contract.tool_name} in workflow {terms.workflow_id!r}"
     payload = _recordable(call, terms, subject)
@@ -89,14 +78,28 @@ def call_flow(call: Call, terms: ScopeTerms) -> CallFlow:
         raise refusals.still_owed(terms.workflow_id, terms.owed_within_ms)
     asked: Instant = yield ReadClock()
     canonical = canonical_call(call.contract.tool_name, call.arguments)
-    admission: Admission = yield _admit(call, canonical, standing)
+    stands_ms = terms.approval_ms(call.contract)
+    admit = admit_of(call, canonical, standing, approval=stands_ms is not None)
+    admission: Admission = yield admit
     if not isinstance(admission, Admitted):
         return _answered(admission, subject, terms, standing)
+    started = started_of(call, terms, standing, admit, admission, payload, asked.wall_ms)
+    if stands_ms is not None:
+        by = terms.requested_by or terms.agent_id
+        started = replace(started, approval=ApprovalTerms(digest(canonical.encode()), by, stands_ms))
+        if not admission.again:
+            within_ms = terms.approval_within_ms if call.approval_within_ms is None else call.approval_within_ms
+            yield from approved(request_of(started), admission, standing, within_ms, subject)
+        asked = yield ReadClock()
+        started = replace(started, timestamp_ms=asked.wall_ms)
     captured = yield from before_image(call, admission, terms.limits, subject)
     if captured is not None:
         asked = yield ReadClock()  # the half lease begins before STARTED is sent, and the read is behind us
-    started = _started(call, canonical, terms, standing, admission, payload, asked.wall_ms, captured)
-    yield from _cleared(started, asked, terms, subject)
+        undo_arguments = undo_arguments_known_before(call, captured)
+        started = replace(started, captured=captured, undo_arguments=undo_arguments, timestamp_ms=asked.wall_ms)
+    known = yield from _cleared(started, asked, admit, admission, terms, subject)
+    if known is not None:
+        return _answered(known, subject, terms, standing)
     result: Result = yield Invoke(
         forward_key(started.step_id), started.step_id, started.attempt, started.lease_ms or terms.lease_ms
     )
@@ -109,10 +112,11 @@ def observed_flow(call: Call, terms: ScopeTerms, standing: Standing) -> CallFlow
     payload = encode_payload(_named(call))
     asked: Instant = yield ReadClock()
     canonical = canonical_call(call.contract.tool_name, call.arguments)
-    admission: Admission = yield _admit(call, canonical, standing, repeatable=True)
+    admit = admit_of(call, canonical, standing, repeatable=True)
+    admission: Admission = yield admit
     assert isinstance(admission, Admitted)  # repeatable: every call is a step of its own
     kept = payload if len(payload) <= terms.limits.input_bytes_max else None
-    started = _started(call, canonical, terms, standing, admission, kept, asked.wall_ms)
+    started = started_of(call, terms, standing, admit, admission, kept, asked.wall_ms)
     yield QueueFact(started)
     result: Result = yield Invoke(
         forward_key(started.step_id), started.step_id, started.attempt, started.lease_ms or terms.lease_ms
@@ -147,61 +151,23 @@ def _runs(terms: ScopeTerms) -> Generator[Effect, Any, Standing]:
     return standing
 
 
-def _admit(call: Call, canonical: str, standing: Standing, *, repeatable: bool = False) -> Admit:
-    declared = call.contract.repeatable if call.repeatable is None else call.repeatable
-    again = repeatable or declared
-    return Admit(call.contract, canonical, call.call_id, again, standing, call.after)
-
-
-def _answered(admission: Recorded | Pending | Closed, subject: str, terms: ScopeTerms, standing: Standing) -> Result:
+def _answered(admission: NotMade, subject: str, terms: ScopeTerms, standing: Standing) -> Result:
     if isinstance(admission, Recorded):
         if admission.payload is None:
             raise refusals.result_not_kept(subject, admission.step_id)
         return Returned(decode_payload(admission.payload))
+    if isinstance(admission, Repeated):
+        raise refusals.already_done(subject, admission)
     if isinstance(admission, Closed):
         raise refusals.finished(terms.workflow_id, standing)
     raise refusals.pending(subject, admission)
 
 
-def _started(
-    call: Call,
-    canonical: str,
-    terms: ScopeTerms,
-    standing: Standing,
-    admission: Admitted,
-    payload: bytes | None,
-    wall_ms: int,
-    captured: bytes | None = None,
-) -> StepEvent:
-    contract = call.contract
-    return StepEvent(
-        workflow_id=terms.workflow_id,
-        step_id=admission.step_id,
-        attempt=admission.attempt,
-        epoch=standing.epoch,
-        status=StepStatus.STARTED,
-        tool_name=contract.tool_name,
-        agent_id=terms.agent_id,
-        tool_version=contract.tool_version,
-        workflow_offset=standing.workflow_offset,
-        side_effect_classification=contract.effect,
-        call_id=admission.call_id,
-        input_payload=payload,
-        contract=call.contract_bytes,
-        undo_arguments=undo_arguments_known_before(call, captured),
-        captured=captured,
-        after=admission.after,
-        lease_ms=contract.call.lease_ms if call.lease_ms is None else call.lease_ms,
-        timestamp_ms=wall_ms,
-        traceparent=terms.traceparent,
-        call_digest=call_digest(canonical),
-        data_flow=RULES,
-        uses=ids_in(call.arguments),
-        touches=touches_of(contract, call.arguments),
-    )
-
-
-def _cleared(started: StepEvent, asked: Instant, terms: ScopeTerms, subject: str) -> Generator[Effect, Any, None]:
+def _cleared(
+    started: StepEvent, asked: Instant, admit: Admit, admission: Admitted, terms: ScopeTerms, subject: str
+) -> Generator[Effect, Any, NotMade | None]:
+    """Write the intent and look whether the call may be made. Returns what is known of it if another makes it."""
+    lease_ms = min(started.lease_ms or terms.lease_ms, terms.lease_ms)
     try:
         write: Write = yield WriteFact(started)
         if not isinstance(write, Acknowledged):
@@ -209,7 +175,12 @@ def _cleared(started: StepEvent, asked: Instant, terms: ScopeTerms, subject: str
             if isinstance(write, Unwritten) and write.too_large:
                 raise refusals.record_too_large(subject, write)
             raise refusals.not_written(subject, write)
-        yield from _fenced(started, asked, terms, subject)
+        if FENCE in started.attributes:
+            yield from _accepted(started, asked, lease_ms, write.offset, subject)
+        known = yield from yielded_to(started, admit, admission, write.offset)
+        if known is None:
+            yield from fenced(started, asked, lease_ms, terms.workflow_id, subject)
+        return known
     except (GeneratorExit, AmendsError):  # dropped, so that nothing more can be yielded; or said already
         raise
     except BaseException as interruption:
@@ -218,19 +189,15 @@ def _cleared(started: StepEvent, asked: Instant, terms: ScopeTerms, subject: str
         raise
 
 
-def _fenced(started: StepEvent, asked: Instant, terms: ScopeTerms, subject: str) -> Generator[Effect, Any, None]:
-    echo: Standing | None = yield LookAtEcho()
-    now: Instant = yield ReadClock()
-    lease_ms = min(started.lease_ms or terms.lease_ms, terms.lease_ms)
-    took_ms = now.elapsed_ms - asked.elapsed_ms
-    if echo is not None and (echo.epoch != started.epoch or echo.phase is not Phase.RUNNING):
-        yield QueueFact(not_executed(started, f"the workflow is {echo.phase}, epoch {echo.epoch}", now.wall_ms))
-        if echo.epoch == started.epoch and echo.phase not in refusals.TURNED:
-            raise refusals.finished(terms.workflow_id, echo)
-        raise refusals.turned(terms.workflow_id, echo, f"{started.tool_name} was not called.")
-    if took_ms * 2 >= lease_ms:
-        yield QueueFact(not_executed(started, f"{took_ms} ms of a lease of {lease_ms} ms had passed", now.wall_ms))
-        raise refusals.slept(subject, took_ms, lease_ms)
+def _accepted(
+    started: StepEvent, asked: Instant, lease_ms: int, offset: int, subject: str
+) -> Generator[Effect, Any, None]:
+    """The strict fence. That the epoch is over is said by the last look, which sees what this one saw."""
+    echo = yield from folded(started, asked, lease_ms, offset, subject)
+    why = check_accepted(started, echo)
+    if why and echo.epoch == started.epoch:
+        yield QueueFact(not_executed(started, why, asked.wall_ms))
+        raise refusals.approval_not_accepted(subject, started.step_id, why)
 
 
 def _told(

@@ -75,12 +75,14 @@ class Call:
 
     Attributes:
         arguments: what is recorded.
-        call_id: the framework's or the caller's; None: named by what it asks and how often.
+        call_id: the caller's own; None: named by what it asks and how often.
         repeatable: None: as the tool declares.
         lease_ms: in place of the contract's.
         after: call ids or step ids of what this call is built on, beyond what its arguments show.
         capture: reads what the call overwrites.
         captured: what it overwrites, where that was read before: the before-image.
+        tool_call_id: a model's or its framework's: equal calls under other such ids are one.
+        approval_within_ms: how long a person is waited for; None: as the scope says.
         secrets: texts that must not show up in a recorded error; may grow while the call is under way.
     """
 
@@ -95,6 +97,8 @@ class Call:
     resolver: Resolver | None = None
     capture: Handler | None = None
     captured: bytes | None = None
+    tool_call_id: str | None = None
+    approval_within_ms: int | None = None
 
     def resolved(
         self,

@@ -24,17 +24,9 @@ from amends.schemas.codec import encode
 from amends.schemas.contract import Contract
 from amends.schemas.contract import Effect as EffectClass
 from amends.schemas.payload import encode_payload
-from amends.tools.errors import OutsideWorkflow, Rejected
+from amends.tools.errors import AlreadyDone, OutsideWorkflow
 from amends.tools.resolve import MISSING
 from amends.tools.runner import active_runner, fresh_key, mode
-
-
-class AlreadyDone(Rejected):
-    """The step was made before and succeeded; `output` is what it gave. Only where `reuse` was not asked for."""
-
-    def __init__(self, message: str, output: Any = None) -> None:
-        super().__init__(message, which="already done")
-        self.output = output
 
 
 class RecordedStep:
@@ -170,12 +162,14 @@ class Recorder:
         repeatable: bool | None = None,
         reuse: bool = False,
         captured: Any = MISSING,
+        tool_call_id: str | None = None,
     ) -> RecordedStep:
         """Return a step, to be entered by `with` or `async with`.
 
         Args:
             contract: how it is undone; without one it is UNCLASSIFIED, and a person decides.
-            call_id: the framework's id of the call; by default it is named by tool, input and count.
+            call_id: your own name of the call; by default it is named by tool, input and count.
+            tool_call_id: a model's or its framework's name of the call, see `amends.tools.options`.
             captured: what the call will overwrite, as it was read just now: the before-image.
             reuse: where the step was made before, enter with `recorded` set in place of raising AlreadyDone.
 
@@ -185,7 +179,9 @@ class Recorder:
         if terms.tool_name != tool:
             raise ValueError(f"the contract is of {terms.tool_name!r}, the step of {tool!r}: give both one name")
         image = None if captured is MISSING else encode_payload(captured)
-        call = Call(terms, encode(terms), dict(input or {}), call_id, repeatable, captured=image)
+        call = Call(
+            terms, encode(terms), dict(input or {}), call_id, repeatable, captured=image, tool_call_id=tool_call_id
+        )
         return RecordedStep(call, reuse)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from amends.producers.effects import Pending, Standing, Unwritten, Write
-from amends.schemas.commands import Phase
+from amends.producers.effects import Pending, Repeated, Standing, Unwritten, Write
+from amends.schemas.commands import Phase, ToldApproval
 from amends.schemas.facts import Failure
+from amends.schemas.payload import decode_payload
 from amends.tools.errors import (
+    AlreadyDone,
     AlreadyRunning,
     AmendsError,
     EpochEnded,
     LedgerUnavailable,
     LedgerUncertain,
+    NotApproved,
     NotConfirmed,
     OutcomeUnknown,
     Rejected,
@@ -134,6 +137,48 @@ def pending(subject: str, found: Pending) -> AmendsError:
         "was not made again. What is unknown is cleared up when the workflow ends.",
         step=found.step_id,
     )
+
+
+def already_done(subject: str, found: Repeated) -> AmendsError:
+    output = None if found.payload is None else decode_payload(found.payload)
+    return AlreadyDone(
+        f"{subject}: an equal call was made before and succeeded (step {found.step_id}), and its tool declares "
+        'duplicates="refuse". Its result is in `.output`. For a second one, on purpose, give '
+        '.options(call_id="...") or repeatable=True.',
+        output,
+        step=found.step_id,
+    )
+
+
+def not_folded(subject: str, waited_ms: int) -> AmendsError:
+    return LedgerUnavailable(
+        f"{subject}: no processor has seen its intent within {waited_ms} ms, and a call with a strict fence waits for "
+        "that. The tool was not called. Is `amends processor` running, and does it keep up?"
+    )
+
+
+def not_approved_yet(subject: str, step_id: str, waited_ms: int) -> AmendsError:
+    return NotApproved(
+        f"{subject}: a person was asked to approve it (step {step_id}) and has not decided within {waited_ms} ms. "
+        "Nothing was called. Make the same call again once it is approved (`amends approvals list`), here or in a "
+        "process that resumes the workflow; till then, `wf.leave_open(...)` keeps it.",
+        step=step_id,
+    )
+
+
+def not_approved(subject: str, step_id: str, told: ToldApproval) -> AmendsError:
+    why = f": {told.reason}" if told.reason else ""
+    return NotApproved(
+        f"{subject}: {told.by} rejected it{why}. Nothing was called, and the same call stays rejected. Go another way.",
+        step=step_id,
+        rejected=True,
+        by=told.by,
+        reason=told.reason,
+    )
+
+
+def approval_not_accepted(subject: str, step_id: str, why: str) -> AmendsError:
+    return NotApproved(f"{subject}: {why}. Nothing was called. Make the call again to ask again.", step=step_id)
 
 
 def result_not_kept(subject: str, step_id: str) -> AmendsError:

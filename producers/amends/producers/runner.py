@@ -250,6 +250,8 @@ def call_of(bound: BoundCall, scope: Scope) -> Call:
         secrets=scope.secrets,
         resolver=tool.resolve,
         capture=tool.capture,
+        tool_call_id=options.tool_call_id,
+        approval_within_ms=options.approval_within_ms,
     )
 
 

@@ -10,13 +10,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from amends.producers import clock, refusals
+from amends.producers.approving import is_about
 from amends.producers.board import Board
 from amends.producers.calls import CallBook
 from amends.producers.drivers import LATER
 from amends.producers.effects import (
     Acknowledged,
     Admit,
+    AdmitAgain,
+    AwaitApproval,
     AwaitEnd,
+    AwaitFold,
     AwaitOwed,
     AwaitPlan,
     AwaitStanding,
@@ -30,24 +34,28 @@ from amends.producers.effects import (
     QueueFact,
     ReadClock,
     ReadHistory,
+    ReadOthers,
     Remember,
     Standing,
     Withdraw,
     Write,
     WriteFact,
 )
-from amends.producers.ledger import Ledger
+from amends.producers.ledger import History, Ledger
+from amends.producers.others import Others
 from amends.producers.outbox import Outbox, Owed
 from amends.producers.outcome import beating
 from amends.producers.savepoints import Place
 from amends.producers.scope_flow import Opening, admissible, heartbeat, ours, unanswered_heartbeat
+from amends.schemas.approvals import ApprovalState
 from amends.schemas.commands import Phase, WorkflowEcho
 from amends.schemas.facts import StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 
-_WAITS: frozenset[type[Effect]] = frozenset({WriteFact, AwaitEnd, AwaitPlan, Follow, ReadHistory})
+_WAITS: frozenset[type[Effect]] = frozenset({WriteFact, AwaitEnd, AwaitPlan, AwaitApproval, Follow, ReadHistory})
 """What can never be done at once."""
 
-_LOOKS = (AwaitStanding, AwaitEnd, AwaitPlan, AwaitOwed)
+Look = AwaitStanding | AwaitEnd | AwaitPlan | AwaitOwed | AwaitFold | AwaitApproval
+_LOOKS = (AwaitStanding, AwaitEnd, AwaitPlan, AwaitOwed, AwaitFold, AwaitApproval)
 
 EARLY_ECHOES_MAX = 64
 
@@ -104,6 +112,7 @@ class Scope:
         self._open: dict[str, OpenAttempt] = {}
         self._sent_at_ms = 0
         self._folded_to = -1
+        self._others = Others(opening.instance, opening.terms.lease_ms, -1)
         self._early: list[WorkflowEcho] = []
         self._known_epoch: int | None = None  # the agent has been told of it
         self._unfollow: Callable[[], None] | None = None
@@ -133,6 +142,8 @@ class Scope:
     def _noted_in_book(self, effect: Effect) -> Any:
         if isinstance(effect, Remember):
             return self._book.remember(effect.history)
+        if isinstance(effect, AdmitAgain):
+            return self._book.admit_again(effect)
         if isinstance(effect, MeetSavepoint):
             return self._book.meet_savepoint(effect.name, effect.standing)
         if isinstance(effect, KeepSavepoint):
@@ -152,9 +163,11 @@ class Scope:
             return LATER
         if kind is LookAtEcho:
             return self.standing
-        if isinstance(effect, AwaitStanding | AwaitOwed):
+        if isinstance(effect, AwaitStanding | AwaitOwed | AwaitFold):
             found = self._seen(effect)
             return LATER if found is None else self._found(effect, found)
+        if isinstance(effect, ReadOthers):
+            return LATER if self._others.may_write() else ()
         return self.at_once(effect)
 
     def perform(self, effect: Effect) -> Any:
@@ -171,6 +184,8 @@ class Scope:
             return None
         if isinstance(effect, ReadHistory):
             return self._ledger.history(self.terms.workflow_id, effect.from_offset, effect.to_offset)
+        if isinstance(effect, ReadOthers):
+            return self._read_others(effect.to_offset)
         return self.at_once(effect)
 
     async def perform_async(self, effect: Effect) -> Any:
@@ -185,21 +200,53 @@ class Scope:
         if isinstance(effect, Follow):
             self._unfollow = await self._ledger.follow_async(self.terms.workflow_id, self.heard)
             return None
+        if isinstance(effect, ReadOthers):
+            return await asyncio.to_thread(self._read_others, effect.to_offset)
         assert isinstance(effect, ReadHistory), effect
         read = self._ledger.history
         return await asyncio.to_thread(read, self.terms.workflow_id, effect.from_offset, effect.to_offset)
 
-    def _seen(self, effect: AwaitStanding | AwaitEnd | AwaitPlan | AwaitOwed) -> Any:
+    def _read_others(self, to_offset: int) -> History:
+        others = self._others
+        if not others.may_write():
+            return ()
+        read = self._ledger.history(self.terms.workflow_id, others.read_to + 1, to_offset)
+        with self._lock:
+            return others.written(read, to_offset)
+
+    def _seen(self, effect: Look) -> Any:
         """Return what is waited for if it is there already: on the way of every call."""
         if isinstance(effect, AwaitStanding):
             return self.standing
+        if isinstance(effect, AwaitFold):
+            return self._as_of(effect.offset)
         return True if isinstance(effect, AwaitOwed) and not self._outbox else None
 
-    def _looked_for(self, effect: AwaitStanding | AwaitEnd | AwaitPlan | AwaitOwed) -> tuple[Callable[[], Any], int]:
+    def _as_of(self, offset: int) -> Standing | None:
+        with self._lock:
+            return self.standing if self._folded_to >= offset else None
+
+    def _decided(self, effect: AwaitApproval) -> Standing | None:
+        standing = self.standing
+        if standing is None:
+            return None
+        if standing.phase is not Phase.RUNNING or standing.epoch != effect.epoch:
+            return standing
+        told = (t for t in standing.approvals if t.argument_digest == effect.argument_digest)
+        waits = all(t.state == ApprovalState.REQUESTED for t in told if is_about(t, effect.step_id))
+        return None if waits else standing
+
+    def _looked_for(self, effect: Look) -> tuple[Callable[[], Any], int]:
         if isinstance(effect, AwaitStanding):
             return (lambda: self.standing), self.standing_within_ms
         if isinstance(effect, AwaitOwed):
             return (lambda: True if not self._outbox else None), self.terms.owed_within_ms
+        if isinstance(effect, AwaitFold):
+            offset = effect.offset
+            return (lambda: self._as_of(offset)), effect.within_ms
+        if isinstance(effect, AwaitApproval):
+            asked = effect
+            return (lambda: self._decided(asked)), effect.within_ms
         epoch = effect.epoch
         if isinstance(effect, AwaitPlan):
             return (lambda: self._plan_closed(epoch)), effect.within_ms
@@ -291,6 +338,7 @@ class Scope:
                 return
             self._folded_to = echo.folded_to
             self.standing = self._standing(echo)
+            self._others.heard(echo.answers_offset, resumed=echo.workflow_offset != self.started_offset)
         self.board.announce()
 
     def _standing(self, echo: WorkflowEcho) -> Standing:
@@ -307,6 +355,7 @@ class Scope:
             savepoint=echo.savepoint,
             turns=echo.turns,
             steps=echo.steps,
+            approvals=echo.approvals,
         )
 
     def _believed(self, echo: WorkflowEcho, started_offset: int) -> bool:
@@ -319,6 +368,7 @@ class Scope:
     def _begun(self, offset: int) -> None:
         with self._lock:
             self.started_offset = offset
+            self._others = Others(self.opening.instance, self.terms.lease_ms, offset)
             self.alive = True
             early, self._early = self._early, []
         for echo in early:

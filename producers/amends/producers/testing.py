@@ -25,7 +25,7 @@ from amends.producers.runtime import Runtime
 from amends.producers.settings import ProducerSettings
 from amends.schemas.codec import decode, encode
 from amends.schemas.commands import EndedEpoch, Phase, WorkflowEcho
-from amends.schemas.facts import Fact, StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
+from amends.schemas.facts import FENCE, Fact, StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 from amends.tools.errors import LedgerUnavailable
 
 Fault = Callable[[StepEvent | WorkflowEvent], Write | None]
@@ -44,6 +44,7 @@ class _Workflow:
     savepoints: dict[str, int] = field(default_factory=dict[str, int])
     turns: tuple[EndedEpoch, ...] = ()
     savepoint: str = ""
+    asked_offset: int = -1  # the workflow STARTED that was answered last
 
 
 class MemoryLedger:
@@ -166,12 +167,16 @@ class MemoryLedger:
         state = self._workflows.get(fact.workflow_id)
         if isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.STARTED:
             if state is None:
-                self._workflows[fact.workflow_id] = _Workflow(offset)
+                state = self._workflows[fact.workflow_id] = _Workflow(offset)
+            state.asked_offset = offset
             return True
-        if state is None or fact.workflow_offset != state.offset or fact.epoch != state.epoch:
+        if state is None or fact.workflow_offset != state.offset:
             return False
+        fenced = isinstance(fact, StepEvent) and fact.status is StepStatus.STARTED and FENCE in fact.attributes
+        if fact.epoch != state.epoch:
+            return fenced
         if isinstance(fact, StepEvent):
-            if fact.status is not StepStatus.HEARTBEAT:
+            if fact.status not in (StepStatus.HEARTBEAT, StepStatus.REQUESTED):
                 state.attempts[fact.attempt] = fact.status
         elif fact.status is WorkflowStatus.SUCCEEDED and state.phase is Phase.RUNNING:
             state.phase = Phase.FINISHING
@@ -189,7 +194,7 @@ class MemoryLedger:
         if state.phase is Phase.FINISHING and not _OPEN & set(state.attempts.values()):
             state.phase = Phase.SUCCEEDED
             return True
-        return False
+        return fenced
 
     def _echo(self, workflow_id: str) -> None:
         state = self._workflows[workflow_id]
@@ -201,7 +206,7 @@ class MemoryLedger:
                 state.epoch,
                 state.phase,
                 folded_to=last,
-                answers_offset=last,
+                answers_offset=state.asked_offset,
                 savepoint=state.savepoint,
                 turns=state.turns,
             )

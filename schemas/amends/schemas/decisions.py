@@ -20,6 +20,7 @@ DECISIONS: Mapping[str, tuple[Decision, ...]] = MappingProxyType(
         "arguments_missing": _BY_HAND,
         "window_closed": (Decision.RETRY, *_BY_HAND),
         "window_closing": _BY_HAND,
+        "child_waits": (Decision.RETRY, *_BY_HAND),
         "unreadable": (Decision.MARK_ABSENT,),
     }
 )
@@ -35,6 +36,8 @@ ACKNOWLEDGED = frozenset(
         "savepoint_unknown",
         "policy_unreadable",
         "agent_failed",
+        "child_gone",
+        "not_approved",
     }
 )
 """Kinds that nothing waits for: a person says that he knows. Either he has put it right (`mark_undone`) or it stands as
@@ -56,6 +59,8 @@ def word_of(decision: Decision) -> str:
 
 def command_for(incident_id: str, kind: str) -> str:
     """Return the command by which a person decides this incident and the decisions it takes, "" if it takes none."""
+    if kind == "approval":
+        return f"amends approvals show {incident_id[:8]}"
     words = ", ".join(word_of(decision) for decision in decisions_for(kind))
     command = f"amends incidents resolve {incident_id[:8]} --decision DECISION --reason TEXT"
     return f"{command} (DECISION: {words})" if words else ""

@@ -99,6 +99,8 @@ class DeclaredTool(Protocol[P, R_co]):
         call_id: str | None = None,
         repeatable: bool | None = None,
         after: Sequence[str] = (),
+        tool_call_id: str | None = None,
+        approval_within: Duration | None = None,
     ) -> Callable[P, R_co]:
         """Return the tool with options for its calls. For a method, `options(obj.method, ...)` does the same."""
         ...
@@ -263,13 +265,19 @@ def _options(
     call_id: str | None = None,
     repeatable: bool | None = None,
     after: Sequence[str] = (),
+    tool_call_id: str | None = None,
+    approval_within: Duration | None = None,
 ) -> AnyCallable:
     timeout_ms = None if timeout is None else duration_ms(timeout)
-    if call_id is not None and not (isinstance(call_id, str) and call_id):
-        raise ValueError(f"call_id={call_id!r} is no name: give a text that tells this call from the others")
+    for option, name in (("call_id", call_id), ("tool_call_id", tool_call_id)):
+        if name is not None and not (isinstance(name, str) and name):
+            raise ValueError(f"{option}={name!r} is no name: give a text that tells this call from the others")
+    if call_id is not None and tool_call_id is not None:
+        raise ValueError("call_id is your own name of the call, tool_call_id a model's: give one of them")
     if isinstance(after, str) or not all(isinstance(name, str) and name for name in after):
         raise ValueError(f"after={after!r} is no list of names: give the call ids, or step ids, of earlier calls")
-    return _caller(tool, CallOptions(timeout_ms, call_id, repeatable, tuple(after)))
+    within_ms = None if approval_within is None else duration_ms(approval_within)
+    return _caller(tool, CallOptions(timeout_ms, call_id, repeatable, tuple(after), tool_call_id, within_ms))
 
 
 def options(
@@ -279,10 +287,16 @@ def options(
     call_id: str | None = None,
     repeatable: bool | None = None,
     after: Sequence[str] = (),
+    tool_call_id: str | None = None,
+    approval_within: Duration | None = None,
 ) -> Callable[P, R]:
     """Return a declared tool, or a bound method that is one, with options for its calls.
 
     Args:
+        call_id: your own name of the call. Two calls of one name are one call, of two names two, whatever they ask.
+        tool_call_id: the name that a model or its framework gave the call. Whoever plans again gives another name to
+            the same call: one with equal arguments that is open, unknown or done is not made again (`duplicates`).
+        approval_within: how long this call waits for a person's approval, where it needs one.
         after: call ids, or step ids, of the calls that this one is built on: it is undone before them. What the
             arguments show by themselves (an id that an earlier call returned) need not be told.
 
@@ -292,7 +306,15 @@ def options(
     tool = getattr(call, "tool", None)
     if not isinstance(tool, Tool):
         raise ContractError(f"{location_of(call)}: it is no tool of amends, so it takes no options.")
-    caller = _options(tool, timeout=timeout, call_id=call_id, repeatable=repeatable, after=after)
+    caller = _options(
+        tool,
+        timeout=timeout,
+        call_id=call_id,
+        repeatable=repeatable,
+        after=after,
+        tool_call_id=tool_call_id,
+        approval_within=approval_within,
+    )
     bound_to = getattr(call, "__self__", None)
     return cast("Callable[P, R]", caller if bound_to is None else functools.partial(caller, bound_to))
 

@@ -123,11 +123,23 @@ class OutcomeUnknown(_AboutStep):
 
 
 class NotApproved(_AboutStep):
-    """A person has not approved this call, or has rejected it."""
+    """A person has not approved this call yet, or has rejected it.
+
+    Attributes:
+        rejected: a person said no; the same call stays rejected. If not, call again once it was approved.
+        by: who said no.
+        reason: why, in his words.
+    """
 
     whose_fault = Fault.POLICY
     effect = CallEffect.NOT_CALLED
-    what_to_do = "Ask for the approval, or go another way."
+    what_to_do = ""
+
+    def __init__(self, message: str, *, step: str = "", rejected: bool = False, by: str = "", reason: str = "") -> None:
+        super().__init__(message, step=step)
+        self.rejected = rejected
+        self.by = by
+        self.reason = reason
 
 
 class Rejected(AmendsError):
@@ -140,6 +152,16 @@ class Rejected(AmendsError):
     def __init__(self, message: str, *, which: str = "") -> None:
         super().__init__(message)
         self.which = which
+
+
+class AlreadyDone(Rejected):
+    """The same call was made before and succeeded: `output` is what it gave, `step` names it. Of a tool that declares
+    `duplicates="refuse"`, and of a recorder's step that was not asked to `reuse`."""
+
+    def __init__(self, message: str, output: Any = None, *, step: str = "") -> None:
+        super().__init__(message, which="already done")
+        self.output = output
+        self.step = step
 
 
 class NotConfirmed(AmendsError):

@@ -30,9 +30,11 @@ class CallOptions:
     """What the caller wants for this one call."""
 
     timeout_ms: int | None = None
-    call_id: str | None = None
+    call_id: str | None = None  # the caller's own
     repeatable: bool | None = None  # None: as the tool declares
     after: tuple[str, ...] = ()  # call ids or step ids of what this call is built on
+    tool_call_id: str | None = None  # a model's, or its framework's: names a plan, which may be made again
+    approval_within_ms: int | None = None  # wait so long for a person; None: as the settings say
 
 
 NO_OPTIONS = CallOptions()
