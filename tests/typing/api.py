@@ -55,6 +55,26 @@ assert_type(refund("pi_1"), None)
 assert_type(find_charge(Step("w", "s", "t", "", "k", {})), Present | Absent | Unknown)
 as_a_function: Callable[[str, int], dict[str, int]] = charge
 
+
+@reversible("crm.move")
+def move(customer: str, city: str) -> bool:
+    return bool(customer)
+
+
+@move.capture(writes="input.city")
+def city_of(customer: str) -> str | None:
+    return customer or None
+
+
+@move.restore(arguments={"customer": "input.customer", "city": "captured"}, lane="crm")
+def put_back(customer: str, city: str | None = None) -> None: ...
+
+
+assert_type(move("c1", "Bonn"), bool)
+assert_type(city_of("c1"), str | None)
+assert_type(put_back("c1"), None)
+move.capture(writess="input.city")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+
 charge("cus_1")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 charge("cus_1", "500")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 charge.options(timout="10s")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
