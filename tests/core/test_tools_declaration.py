@@ -373,3 +373,12 @@ def test_an_undo_that_reads_a_secret_is_refused(text: str) -> None:
         with pytest.raises(ContractError, match="reads a secret"):
             tool.undo(arguments={"it": text})(lambda it: None)
         tool.undo(arguments={"it": "input.user"})(lambda it: None)
+
+
+def test_a_tool_says_how_many_of_its_calls_may_fail() -> None:
+    def call() -> None: ...
+
+    assert compensable("shop.flaky", failed_calls_max=2)(call).tool.contract.failed_calls_max == 2
+    assert compensable("shop.plain")(call).tool.contract.failed_calls_max is None
+    with pytest.raises(ContractError, match="failed_calls_max"):
+        compensable("shop.wrong", failed_calls_max=-1)(call)

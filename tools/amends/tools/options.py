@@ -51,6 +51,7 @@ class ToolOptions(TypedDict, total=False):
     version: str
     duplicates: DuplicatesName  # an equal call that a model plans again; default: result, of a natural one: allow
     fence: FenceName  # strict: called only once the fold has seen it; an irreversible or approved one always is
+    failed_calls_max: int  # of its calls in one workflow that may fail; one more and the workflow is undone
     approval: bool | Duration  # a person approves each call, asked for so long; True is 24h; default: none is asked
 
 
@@ -119,6 +120,9 @@ def contract_of(effect: Effect, name: str, shape: Shape, given: ToolOptions) -> 
     _exceptions(where, "refused_by", given.get("refused_by", ()))
     _plain(where, given, {"version": str, "repeatable": bool})
     approval_ms = _approval(where, given, effect)
+    failed_calls_max: object = given.get("failed_calls_max")
+    if failed_calls_max is not None and (type(failed_calls_max) is not int or failed_calls_max < 0):
+        raise ContractError(f"{where}: failed_calls_max={failed_calls_max!r} is no count: give 0 or more, or none.")
     return Contract(
         tool_name=name,
         effect=effect,
@@ -129,6 +133,7 @@ def contract_of(effect: Effect, name: str, shape: Shape, given: ToolOptions) -> 
         duplicates=_duplicates(where, given, idempotency),
         fence=_fence(where, given, strict=effect is Effect.IRREVERSIBLE or approval_ms is not None),
         approval_ms=approval_ms,
+        failed_calls_max=failed_calls_max,
     )
 
 
