@@ -24,6 +24,7 @@ def write_story(workflow: str, folder: Path, environment: Mapping[str, str]) -> 
     asked = {
         "show": ["workflows", "show", workflow],
         "facts": ["ledger", "dump", "--workflow", workflow],
+        "json": ["ledger", "dump", "--json", "--payloads", "--workflow", workflow],
     }
     for name, command in asked.items():
         done = subprocess.run(
