@@ -69,6 +69,7 @@ class Options:
     traceparent: str | None
     runtime: Runtime | None
     policy: Policy | None = None
+    requested_by: str = ""
 
 
 @dataclass(slots=True)
@@ -137,6 +138,9 @@ class Session:
             confirm_within_ms=settings.confirm_within_ms if confirm_within is None else duration_ms(confirm_within),
             limits=settings.limits,
             traceparent=options.traceparent,
+            requested_by=options.requested_by,
+            approval_within_ms=settings.approval_within_ms,
+            approve_irreversible=settings.approvals == "irreversible",
         )
 
     @contextmanager

@@ -36,6 +36,8 @@ class ProducerSettings(BaseModel):
         write_within_ms: how long a write may take before it counts as failed or uncertain.
         input_bytes_max: larger arguments are refused before the call.
         output_bytes_max: larger results are recorded as their beginning and a digest.
+        approvals: `declared` asks a person where the tool says so, `irreversible` before every irreversible call too.
+        approval_within_ms: how long a call waits for a person; he may decide later, and the call is made again then.
         outside: what an undoable tool does outside a workflow; in force once `use(default_runtime())` was called.
     """
 
@@ -50,6 +52,8 @@ class ProducerSettings(BaseModel):
     write_within_ms: Annotated[Milliseconds, Field(ge=100)] = 10_000
     input_bytes_max: PayloadBytes = 512 * 1024
     output_bytes_max: PayloadBytes = 512 * 1024
+    approvals: Literal["declared", "irreversible"] = "declared"
+    approval_within_ms: Milliseconds = 60_000
     outside: Literal["refuse", "single-step"] = "refuse"
 
     @property

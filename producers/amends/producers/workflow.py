@@ -42,6 +42,7 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
         confirm_within: how long the end of the scope waits for the fold's word.
         confirm: without that word in time, `warn` logs and leaves an `Unconfirmed` outcome, `raise` raises
             NotConfirmed.
+        requested_by: the person on whose behalf the agent acts: he can't approve what it asks for.
         policy: what counts as a failure and what it leads to; by default any failure undoes everything.
         traceparent: the W3C trace context that the facts belong to.
         runtime: settings and ledger; by default those of the environment.
@@ -64,11 +65,14 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
         traceparent: str | None = None,
         runtime: Runtime | None = None,
         policy: Policy | None = None,
+        requested_by: str = "",
     ) -> None:
         if confirm not in ("warn", "raise"):
             raise ValueError(f"confirm={confirm!r} is neither 'warn' nor 'raise'")
         existing = OnExisting(on_existing)
-        options = Options(agent, existing, lease, deadline, confirm_within, confirm, traceparent, runtime, policy)
+        options = Options(
+            agent, existing, lease, deadline, confirm_within, confirm, traceparent, runtime, policy, requested_by
+        )
         self._session = Session(id, options)
         self._runner: Runner | None = None
         self._outer: Runner | None = None
