@@ -27,6 +27,11 @@ LONGER_MAX = 4
 """How much longer than asked for it may be for that."""
 
 
+def pace_ms(checkpoint_ms: int, took_ms: int) -> int:
+    """Return how long after its first fact a checkpoint is cut, where the last commit took `took_ms`."""
+    return max(checkpoint_ms, min(SHARE * took_ms, LONGER_MAX * checkpoint_ms))
+
+
 class Keeper:
     """Keeps the checkpoints of a partition that was taken over. Used by the loop's thread alone.
 
@@ -123,8 +128,7 @@ class Keeper:
 
     def _is_time(self, now_ms: int) -> bool:
         if self._due_at_ms is None and self.tenure.dirty:
-            longest_ms = LONGER_MAX * self._checkpoint_ms
-            self._due_at_ms = now_ms + max(self._checkpoint_ms, min(SHARE * self._took_ms, longest_ms))
+            self._due_at_ms = now_ms + pace_ms(self._checkpoint_ms, self._took_ms)
         return self._due_at_ms is not None and self._due_at_ms <= now_ms
 
     def _committed(self, cut: Cut, group_metadata: object) -> None:
