@@ -254,7 +254,14 @@ class AgentProcess(Process):
             case asks.WriteFact(fact=fact):
                 noted = scope._noted(fact)
                 pipeline.write(self, noted, lambda told: answer(scope._written(fact, _write(told))))
-            case asks.AwaitStanding() | asks.AwaitEnd() | asks.AwaitOwed() | asks.AwaitFold() | asks.AwaitApproval():
+            case (
+                asks.AwaitStanding()
+                | asks.AwaitEnd()
+                | asks.AwaitPlan()
+                | asks.AwaitOwed()
+                | asks.AwaitFold()
+                | asks.AwaitApproval()
+            ):
                 look, within_ms = scope._looked_for(effect)
                 self._waiting = _Waiting(task, effect, look, pipeline.schedule.now_ms + within_ms)
                 pipeline.schedule.after(within_ms, self._look, self)
