@@ -74,6 +74,12 @@ def wire(to: str, cents: int) -> str:
     return f"wired {to}"
 
 
+@irreversible("bank.post", approval=True)
+async def post(to: str) -> str:
+    WORLD.append(f"post {to}")
+    return f"posted {to}"
+
+
 @irreversible("mail.send")
 def send(to: str) -> str:
     WORLD.append(f"send {to}")

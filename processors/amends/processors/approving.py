@@ -137,6 +137,8 @@ def _started(workflow: Workflow, step: Step, fact: StepEvent, offset: int, at_ms
         if workflow.header.observe or (fact.approval is None and (contract is None or contract.approval_ms is None)):
             return step
         why = "nobody was asked"
+    elif fact.epoch != workflow.header.epoch:
+        why = "its epoch is over, and what was approved in it is void"
     else:
         after = approvals.used(approval, fact.approval, fact.attempt, fact.epoch, at_ms)
         if isinstance(after, Approval):

@@ -244,13 +244,15 @@ class CallBook:
     def _asked_for(self, call: Admit) -> KnownStep | None:
         """Return an equal call of which a person was asked and that is neither made nor under way."""
         for step in self._steps.values():
-            if step.call_digest == call.call_digest and step.unsent() and not step.condemned(call.standing.turns):
+            if step.call_digest == call.call_digest and step.unsent() and step.epoch == call.standing.epoch:
                 return step
         return None
 
     def _met(self, identity: str, standing: Standing) -> KnownStep | None:
         step = self._steps.get(self._newest.get(identity, ""))
-        return None if step is None or step.condemned(standing.turns) else step
+        if step is None or step.condemned(standing.turns):
+            return None
+        return None if step.unsent() and step.epoch != standing.epoch else step  # what was asked before is void
 
     def _join(self, fact: StepEvent, *, here: bool, kept: bool) -> None:
         step = self._steps.get(fact.step_id)
