@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import uuid
 from collections import Counter
@@ -81,6 +82,7 @@ class Chaos:
         self.begun_s = begun_s
         self.told = told
         self.lines: list[str] = []
+        self._asking: threading.Thread | None = None
         count = len(cluster.brokers)
         self.settings = KafkaSettings(
             bootstrap_servers=cluster.inner_servers, topic_prefix=f"chaos-{uuid.uuid4().hex[:8]}", lanes=LANES,
@@ -113,7 +115,7 @@ class Chaos:
                 self.faults.begin(waiting.pop(0))
             if now_s >= shown_s + STATUS_EVERY_S:
                 shown_s = now_s
-                self.status()
+                self._status_aside()
             time.sleep(LOOK_EVERY_S)
         return self._judge(self._heal())
 
@@ -132,6 +134,12 @@ class Chaos:
             f"faults {sum(self.faults.done.values())} · lag {'unknown' if lag is None else lag} · "
             f"remotes {self.outside.asked} requests"
         )
+
+    def _status_aside(self) -> None:
+        """Say how it goes from a thread: brokers that are down let it wait, and the faults must not."""
+        if self._asking is None or not self._asking.is_alive():
+            self._asking = threading.Thread(target=self.status, name="status", daemon=True)
+            self._asking.start()
 
     def tell(self, what: str) -> None:
         line = f"{time.monotonic() - self.begun_s:8.2f} s  {what}"
