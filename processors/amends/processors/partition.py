@@ -60,16 +60,15 @@ class Partition:
 
     def restore(self, key: bytes, value: bytes | None) -> None:
         """Take one changelog record; in order, the last of a key counts."""
-        if key == records.PARTITION_KEY:
+        if not key.startswith(records.SEPARATOR):  # as no workflow id does
+            self._slots.restore(key, value)
+        elif key == records.PARTITION_KEY:
             if value is not None:
                 kept, self._outbox.lanes_missing = records.decode_partition(value)
                 self._silences.last_at_ms, self._silences.gaps = kept.last_at_ms, kept.gaps
                 self._lanes_kept = set(self._outbox.lanes_missing)
-        elif key.startswith(records.CONTRACT_PREFIX):
-            if value is not None:
-                self._contracts.learn(key[len(records.CONTRACT_PREFIX) :].decode(), value)
-        else:
-            self._slots.restore(key, value)
+        elif key.startswith(records.CONTRACT_PREFIX) and value is not None:
+            self._contracts.learn(key[len(records.CONTRACT_PREFIX) :].decode(), value)
 
     def restored(self, folded_to: int) -> None:
         """The changelog was read to its end. `folded_to` is the last offset that the checkpoint covers."""
@@ -80,7 +79,6 @@ class Partition:
                 continue
             live = any(data is not None and records.is_live(data) for data in slot.steps)
             if header.phase is Phase.RUNNING and header.deadline_ms is None and not live and not header.turns:
-                slot.sent = self._outbox.as_sent(Workflow(header, self._contracts.by_digest))
                 self._leases.set(slot, self._silences.heartbeat_due_ms(header.armed_at_ms, header.lease_ms))
             elif header.phase in (Phase.RUNNING, Phase.FINISHING, Phase.TURNED) or may_unwind(header):
                 self._slots.hot(slot)

@@ -18,7 +18,19 @@ from amends.processors.slots import Slot, Slots
 from amends.processors.state import CLOSED_PHASES, NOWHERE
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
-from amends.schemas.facts import UNKNOWN_OFFSET, Carry, Fact, Resolution, WorkflowEvent, WorkflowStatus
+from amends.schemas.facts import (
+    UNKNOWN_OFFSET,
+    Carry,
+    Fact,
+    Resolution,
+    StepEvent,
+    UndoEvent,
+    WorkflowEvent,
+    WorkflowStatus,
+)
+
+
+_OPEN = frozenset({Phase.RUNNING, Phase.FINISHING, Phase.TURNED})
 
 
 class Place(Enum):
@@ -45,13 +57,20 @@ def closed_at_ms(workflow: Workflow) -> int | None:
 def is_forgotten(workflow: Workflow, at_ms: int, grace_ms: int) -> bool:
     """Whether a workflow with nothing open has been closed for longer than the grace at `at_ms`."""
     if workflow.header.phase not in CLOSED_PHASES or at_ms <= workflow.header.closed_at_ms + grace_ms:
-        return False  # most facts end here
+        return False
     return closed_at_ms(workflow) is not None
 
 
 def place_of(slots: Slots, key: bytes, fact: Fact, offset: int, at_ms: int, grace_ms: int) -> Slot | Place:
     """Return the instance that a fact at `offset` belongs to."""
     held = slots.of(key)
+    if len(held) == 1 and isinstance(fact, StepEvent | UndoEvent):  # nearly all facts end here
+        slot = held[0]
+        workflow = slot.workflow
+        if workflow is not None and slot.parked is None and fact.workflow_offset in (UNKNOWN_OFFSET, slot.started):
+            header = workflow.header
+            if header.phase in _OPEN and not header.superseded:
+                return slot
     named = fact.workflow_offset
     starts = isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.STARTED
     if named != UNKNOWN_OFFSET and not starts:

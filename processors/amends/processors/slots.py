@@ -100,9 +100,10 @@ class Slots:
             slot = self._restoring[header_key] = Slot(workflow_key, started, header_key)
         if number is None:
             slot.header = value
+        elif number == len(slot.steps):
+            slot.steps.append(value)
         else:
-            while len(slot.steps) <= number:
-                slot.steps.append(None)
+            slot.steps.extend([None] * (number + 1 - len(slot.steps)))
             slot.steps[number] = value
 
     def restored(self) -> Iterator[tuple[Slot, Header | None]]:
