@@ -29,7 +29,6 @@ from amends.schemas.facts import (
     WorkflowStatus,
 )
 
-
 _OPEN = frozenset({Phase.RUNNING, Phase.FINISHING, Phase.TURNED})
 
 
