@@ -54,6 +54,11 @@ class Again:
     to_offset: int
     count: Count = Count()
 
+    from_ms = None
+
+    def located(self, offset: int) -> None:
+        raise AssertionError(f"nobody asked where {offset} is")
+
     def begins_at(self, offset: int) -> None:
         if offset > self.from_offset:
             self.count = replace(self.count, gone=True)

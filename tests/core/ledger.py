@@ -117,6 +117,10 @@ class Ledger:
     def refold(self) -> None:
         """Read again what the fold wants read again, as an engine does."""
         while (stretch := self.partition.refolding()) is not None:
+            if stretch.from_ms is not None:
+                kept = self.entries[self.ledger_start :]
+                later = (e.offset for e in kept if e.appended_at_ms >= stretch.from_ms)
+                stretch.located(next(later, len(self.entries)))
             stretch.begins_at(self.ledger_start)
             for entry in self.entries[stretch.from_offset : stretch.to_offset + 1]:
                 stretch.take(entry)

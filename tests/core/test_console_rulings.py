@@ -23,8 +23,10 @@ from amends.schemas.facts import (
     StepStatus,
     UndoEvent,
     UndoStatus,
+    WorkflowEvent,
     WorkflowStatus,
 )
+from amends.schemas.family import AS_OF, CHILD_STARTED_OFFSET
 
 CONTRACTS = {
     "irreversible": contract_of("x", effect=Effect.IRREVERSIBLE, undo=None),
@@ -43,6 +45,13 @@ def led_to(kind: str) -> Ledger:
     if kind == "unreadable":
         ledger.append(None, raw=b"junk", key=b"w")
         ledger.said(WorkflowStatus.FAILED)
+        return ledger
+    if kind == "child_waits":
+        announced = ledger.append(WorkflowEvent("w", 0, WorkflowStatus.CHILD_STARTED, child_workflow_id="x"))
+        ledger.said(WorkflowStatus.FAILED)
+        told = {CHILD_STARTED_OFFSET: str(announced), AS_OF: "1"}
+        closed = WorkflowStatus.CHILD_CLOSED
+        ledger.append(WorkflowEvent("w", 0, closed, child_workflow_id="x", closed_as="TURNED", attributes=told))
         return ledger
     arguments = None if kind == "arguments_missing" else b"{}"
     ledger.started("x", CONTRACTS.get(kind, contract_of("x")), undo_arguments=arguments)

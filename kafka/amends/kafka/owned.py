@@ -126,6 +126,11 @@ class OwnedConsumer:
         """Go on at `offset`. The partition must be assigned and have been polled."""
         self._mine().seek(ClientPartition(*partition, offset))
 
+    @property
+    def reads_embedded(self) -> bool:
+        """Whether this is the embedded broker, of which some answers are wrong (`embedded`)."""
+        return self._true_ends is not None
+
     def watermarks(self, partition: TopicPartition, deadline_ms: int = REQUEST_MS) -> tuple[int, int]:
         """Ask the broker for the oldest offset there is and the next one to be written. Raises ReadTimedOut."""
         consumer, asked = self._mine(), ClientPartition(*partition)

@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from amends.kafka.embedded import true_ends
 from amends.kafka.errors import ReadTimedOut
 from amends.kafka.options import consumer_options
-from amends.kafka.owned import HEAD, REQUEST_MS, SHORT_FETCH_WAIT_MS, TAIL, OwnedConsumer
+from amends.kafka.owned import HEAD, REQUEST_MS, SHORT_FETCH_WAIT_MS, TAIL, OwnedConsumer, asked_of_broker
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
 
@@ -85,6 +85,23 @@ class PartitionReader(PartitionConsumer):
         """Return the next offset to be written of each partition. Raises ReadTimedOut."""
         observed = self.observe_ends([TopicPartition(topic, p) for p in partitions], deadline_ms)
         return {place: end.offset for place, end in observed.items()}
+
+    def offset_at(self, place: TopicPartition, at_ms: int, deadline_ms: int = REQUEST_MS) -> int:
+        """Return where the first record stands that was appended at `at_ms` or later; the end if there is none.
+
+        The embedded broker does not look at single records: there it is where the partition begins. Raises
+        ReadTimedOut.
+        """
+        start, end = self.watermarks(place, deadline_ms)
+        if self.reads_embedded:
+            return start
+        consumer, asked = self._mine(), ClientPartition(*place, at_ms)
+        (found,) = asked_of_broker(
+            lambda left_s: consumer.offsets_for_times([asked], timeout=left_s),
+            f"{place.topic}[{place.partition}]",
+            deadline_ms,
+        )
+        return found.offset if found.offset >= 0 else end
 
     def read(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amends.processors import acknowledging, attempts, failing
+from amends.processors import acknowledging, asking, attempts, failing
 from amends.processors.state import Standing, Step, UndoState, replace, standing
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
@@ -18,6 +18,8 @@ def close(workflow: Workflow, offset: int, at_ms: int) -> None:
     if phase is not workflow.header.phase:
         closed_at_ms = 0 if phase is Phase.TURNED else at_ms
         workflow.put_header(replace(workflow.header, phase=phase, closed_at_ms=closed_at_ms))
+    if workflow.header.family is not None:
+        asking.answer(workflow)
 
 
 def _closing_phase(workflow: Workflow) -> Phase:
@@ -25,7 +27,11 @@ def _closing_phase(workflow: Workflow) -> Phase:
     header = workflow.header
     if header.unread or (workflow.live if header.observe else workflow.owing or workflow.undoing):
         return Phase.TURNED
-    lost = workflow.owing or any(s.undo is not None and s.undo.state is UndoState.LOSS for s in workflow.steps)
+    lost = (
+        workflow.owing
+        or asking.is_gone(header)
+        or any(s.undo is not None and s.undo.state is UndoState.LOSS for s in workflow.steps)
+    )
     return Phase.CLOSED_WITH_LOSS if lost else Phase.COMPENSATED
 
 

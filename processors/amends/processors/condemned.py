@@ -6,7 +6,7 @@ A step that nobody condemned is left alone, save that a claim of success asks wh
 
 from __future__ import annotations
 
-from amends.processors import attempts, elsewhere, undos, windows
+from amends.processors import attempts, children, elsewhere, undos, windows
 from amends.processors.ladder import Rung, climb
 from amends.processors.state import (
     CLOSED_UNDO,
@@ -77,6 +77,9 @@ def bring_on(workflow: Workflow, number: int, offset: int, at_ms: int) -> None:
         return
     step = workflow.steps[number]
     what = owed(step, workflow.contract_of(step))
+    if step.child is not None:
+        workflow.put(children.brought_on(step, what, at_ms))
+        return
     if what is Standing.ABSENT:
         workflow.put(_without_warning(_given_up_in_vain(step, at_ms), at_ms))
         return

@@ -44,6 +44,16 @@ class Stretch(Protocol):
         """The last offset wanted; the fold has seen it, so it is there to be read."""
         ...
 
+    @property
+    def from_ms(self) -> int | None:
+        """If not None, what was appended since then is wanted too: the engine looks up where that begins, and tells it
+        by `located` before anything else."""
+        ...
+
+    def located(self, offset: int, /) -> None:
+        """The first record appended at `from_ms` or later stands at `offset`, or the partition ends there."""
+        ...
+
     def begins_at(self, offset: int, /) -> None:
         """The oldest record that the ledger holds stands at `offset`. Told once, before the first record."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from amends.processors import saga
 from amends.processors.contracts import ContractBook
 from amends.processors.emission import LedgerRecord
-from amends.processors.placing import Place, newest_of, place_of, place_of_redriven, place_of_unread
+from amends.processors.placing import Place, newest_of, place_of, place_of_redriven, place_of_unread, unborn_of
 from amends.processors.reading import is_workflow_key, original_offset, read_fact
 from amends.processors.slots import Slot, Slots
 from amends.processors.state import Header, replace
@@ -48,6 +48,7 @@ class Folding:
             found = self._begun(key, record.offset)
         if isinstance(found, Slot):
             self._fold_into(found, fact, record)
+            self._born_turned(found, fact, record)
         return found
 
     def fold_into(self, started: int, record: LedgerRecord) -> Slot:
@@ -62,6 +63,13 @@ class Folding:
         else:
             self._fold_into(slot, fact, record)
         return slot
+
+    def _born_turned(self, slot: Slot, fact: Fact, record: LedgerRecord) -> None:
+        """The STARTED of a child may come after its parent asked for its undoing."""
+        asked = unborn_of(self.slots, slot.workflow_key, fact)
+        if asked is None or asked is slot:
+            return
+        saga.born_turned(self.slots.hot(slot), self.slots.hot(asked).header, record.offset, record.appended_at_ms)
 
     def _begun(self, key: bytes, offset: int) -> Slot:
         """Make room for a new instance. The one before it is the newest no more."""

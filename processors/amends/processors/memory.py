@@ -136,6 +136,8 @@ class MemoryEngine:
         stretch = held.tenure.fold.refolding()
         if stretch is None:
             return False
+        if stretch.from_ms is not None:
+            stretch.located(self._broker.offset_at(self._topics.ledger, partition, stretch.from_ms))
         stretch.begins_at(self._broker.start(self._topics.ledger, partition))
         wanted = stretch.to_offset + 1 - stretch.from_offset
         if wanted > 0:

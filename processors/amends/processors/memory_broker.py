@@ -80,6 +80,11 @@ class MemoryBroker:
         """Return the offset the next record will have."""
         return self._log(topic, partition).end
 
+    def offset_at(self, topic: str, partition: int, at_ms: int) -> int:
+        """Return where the first record stands that was appended at `at_ms` or later; the end if there is none."""
+        later = (r.offset for r in self._log(topic, partition).records if r.appended_at_ms >= at_ms)
+        return next(later, self._log(topic, partition).end)
+
     def topics(self) -> list[str]:
         return sorted({topic for topic, _ in self._logs})
 

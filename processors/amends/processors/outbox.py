@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from amends.processors import approving, story
+from amends.processors import approving, asking, children, story
 from amends.processors.acknowledging import version_of
 from amends.processors.echoing import Echoed, echo_of, echoed
 from amends.processors.emission import Emission, LedgerRecord
 from amends.processors.plan import Plan, entry, lane_of
-from amends.processors.state import CLOSED_PHASES, Step, Trouble, UndoState
+from amends.processors.state import CLOSED_PHASES, Ask, Step, Trouble, UndoState
 from amends.processors.terms import Terms
 from amends.processors.undos import GIVEN_UP
 from amends.processors.workflow import Workflow
@@ -39,6 +39,7 @@ class Sent:
     commands: dict[tuple[object, ...], int] = field(default_factory=dict[tuple[object, ...], int])  # until when
     dead: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     proposed: dict[tuple[object, ...], int] = field(default_factory=dict[tuple[object, ...], int])
+    asks: dict[int, Ask] = field(default_factory=dict[int, Ask])  # that were answered
 
 
 @dataclass(slots=True)
@@ -62,6 +63,9 @@ class Outbox:
     def as_sent(self, workflow: Workflow) -> Sent:
         """Return what a restored workflow has surely sent: all that follows from facts the checkpoint covers."""
         sent = Sent(echo=echoed(workflow))
+        family = workflow.header.family
+        if family is not None:
+            sent.asks = {ask.announced: ask for ask in family.asks}
         for step, trouble in _troubles(workflow):
             incident = self._incident_id(workflow, step, trouble)
             state = IncidentState.OPEN if trouble.closed_at_ms is None else IncidentState.CLOSED
@@ -74,9 +78,13 @@ class Outbox:
         """Send what state calls for and was not sent; return when to look again, None if only a fact can change it."""
         self._echo(workflow, sent, now_ms)
         self._incidents(workflow, sent, now_ms)
+        self._answers(workflow, sent, now_ms)
         wake_ms = made.wake_at_ms
         for command in made.commands:
             again_ms = self._command(workflow, sent, command, now_ms)
+            wake_ms = again_ms if wake_ms is None else min(wake_ms, again_ms)
+        for child in made.children:
+            again_ms = self._request(workflow, sent, child, now_ms)
             wake_ms = again_ms if wake_ms is None else min(wake_ms, again_ms)
         if workflow.header.phase in CLOSED_PHASES and not made.commands:
             sent.commands.clear()
@@ -238,6 +246,32 @@ class Outbox:
         topic = self.terms.topics.undo(command.lane)
         self._send(topic, command, command.workflow_id, now_ms, f"{command.as_of}-{now_ms}")
         return again_ms
+
+    # --- the family -------------------------------------------------------------------------------------------------
+
+    def _request(self, workflow: Workflow, sent: Sent, child: Step, now_ms: int) -> int:
+        """Ask a child to be undone, unless that is fresh; return when it is to be asked again."""
+        assert child.undo is not None
+        name = (child.step_id, child.undo.generation, child.undo.attempt)
+        until_ms = sent.commands.get(name, 0)
+        if until_ms > now_ms:
+            return until_ms
+        again_ms = sent.commands[name] = now_ms + self.terms.command_repeat_ms
+        request = children.request_of(workflow, child, now_ms)
+        self._send(self.terms.topics.ledger, request, request.workflow_id, now_ms, f"{child.step_id}-{now_ms}", None)
+        return again_ms
+
+    def _answers(self, workflow: Workflow, sent: Sent, now_ms: int) -> None:
+        """Answer the parent: once for each request, and when the answer is another."""
+        family = workflow.header.family
+        if family is None:
+            return
+        for ask in family.asks:
+            if ask.answer and sent.asks.get(ask.announced) != ask:
+                sent.asks[ask.announced] = ask
+                told = asking.answer_of(workflow.header, family, ask, now_ms)
+                name = f"closed-{told.child_workflow_id}-{ask.announced}-{max(ask.as_of, ask.offset)}"
+                self._send(self.terms.topics.ledger, told, family.parent_id, now_ms, name, None)
 
     def _lane_missing(self, workflow: Workflow, lane: str, state: IncidentState, now_ms: int) -> None:
         """Open or close the incident of a lane, unless it is so already."""

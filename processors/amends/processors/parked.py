@@ -21,11 +21,13 @@ class Parked:
     """An instance that is being folded again."""
 
     workflow_offset: int
-    """Where its STARTED stands."""
+    """Where its STARTED stands. Of a child that its parent asks for nobody knows that: it is where the request is."""
     since_offset: int
     """The fact that named it. What of this id stands from here on and was not folded is folded after."""
     was_gone: bool = False
     """It is an incident: the ledger did not hold its start when it was looked for before."""
+    from_ms: int | None = None
+    """A child that its parent asks for: what was appended since then is read, to find it."""
     waiting: list[LedgerRecord] = field(default_factory=list[LedgerRecord])
     overflowed: bool = False
 

@@ -107,6 +107,8 @@ class Partition:
             self._touch(self._folding.fold_into(NOWHERE, record))
         elif found is Place.FORGOTTEN:
             self._touch(self._refolds.park(record))
+        elif found is Place.UNSEEN:
+            self._touch(self._refolds.park_child(record))
         elif found is Place.WAITING:
             self._refolds.wait(record)
         if self._folding.touched:
@@ -286,9 +288,10 @@ class Partition:
     # --- for people and tests ---------------------------------------------------------------------------------------
 
     def workflow(self, workflow_id: str) -> Workflow | None:
-        """Return the state of a workflow's newest instance, for tests and inspection."""
-        held = [slot for slot in self._slots.of(workflow_id.encode()) if slot.parked is None]
-        return self._slots.hot(held[-1]) if held else None
+        """Return the state of a workflow's newest instance that began, for tests and inspection."""
+        held = [self._slots.hot(slot) for slot in self._slots.of(workflow_id.encode()) if slot.parked is None]
+        begun = [w for w in held if w.header.family is None or not w.header.family.unborn]
+        return begun[-1] if begun else None
 
     def workflow_ids(self) -> list[str]:
         return [key.decode() for key in self._slots.workflow_keys()]

@@ -5,6 +5,8 @@ Rules
   belongs to the newest, or, appended after the grace, to none.
 - A STARTED that finds no state, or one closed for longer than the grace, begins a new instance; else it is a resume, or
   a refusal to be.
+- A parent's request belongs to the child that the parent announced where the request says; an id may be in use by
+  somebody else. One that is not held is looked for on the ledger.
 - All of it follows from the ledger: the grace is counted in append times, from the fact that closed the instance to the
   one that is placed. Whether the state was dropped meanwhile changes nothing, so a restart decides the same.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from amends.processors import asking
 from amends.processors.saga import is_last_part
 from amends.processors.slots import Slot, Slots
 from amends.processors.state import CLOSED_PHASES, NOWHERE
@@ -38,6 +41,7 @@ class Place(Enum):
     NEW = "it begins an instance"
     NOBODY = "no instance"
     FORGOTTEN = "an instance that is not held"
+    UNSEEN = "a child that is not held"
     WAITING = "to be seen when an instance was folded again"
 
 
@@ -70,6 +74,8 @@ def place_of(slots: Slots, key: bytes, fact: Fact, offset: int, at_ms: int, grac
             header = workflow.header
             if header.phase in _OPEN and not header.superseded:
                 return slot
+    if isinstance(fact, WorkflowEvent) and asking.is_request(fact):
+        return _asked_of(slots, held, fact)
     named = fact.workflow_offset
     starts = isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.STARTED
     if named != UNKNOWN_OFFSET and not starts:
@@ -112,6 +118,28 @@ def newest_of(slots: Slots, key: bytes) -> Slot | None:
 
 def is_parked(held: tuple[Slot, ...]) -> bool:
     return any(slot.parked is not None for slot in held)
+
+
+def unborn_of(slots: Slots, key: bytes, fact: Fact) -> Slot | None:
+    """Return what is held of a child that was asked for before this, its STARTED, came."""
+    if not isinstance(fact, WorkflowEvent) or fact.status is not WorkflowStatus.STARTED:
+        return None
+    if fact.parent_workflow_id is None:
+        return None
+    for slot in slots.of(key):
+        if slot.parked is None and asking.is_unborn_of(slots.hot(slot).header, fact):
+            return slot
+    return None
+
+
+def _asked_of(slots: Slots, held: tuple[Slot, ...], request: WorkflowEvent) -> Slot | Place:
+    """Return the child that a parent's request means. One that is held for another parent is another workflow."""
+    if is_parked(held):
+        return Place.WAITING
+    for slot in reversed(held):
+        if asking.is_asked(slots.hot(slot).header.family, request):
+            return slot
+    return Place.UNSEEN
 
 
 def _newest(slots: Slots, held: tuple[Slot, ...], at_ms: int, grace_ms: int) -> Slot | Place:

@@ -8,7 +8,7 @@ commanded side by side. Probes change nothing in the world and wait for nobody.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from amends.processors.ladder import Rung, climb
 from amends.processors.runs import BOUNDS, Bounds, Run, ready
@@ -20,7 +20,7 @@ from amends.processors.state import (
     owed,
     standing,
 )
-from amends.processors.undos import shows_whether_undone
+from amends.processors.undos import forgotten_at_ms, shows_whether_undone
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Command, Phase, ProbeCommand, ResendCommand, UndoCommand, UndoEntry
 from amends.schemas.contract import COMPARE, Contract, Idempotency, UndoTerms
@@ -35,6 +35,7 @@ class Plan:
     commands: list[Command]
     as_of: int
     wake_at_ms: int | None = None
+    children: list[Step] = field(default_factory=list[Step])  # to be asked to be undone
 
     def wake(self, at_ms: int) -> None:
         if self.wake_at_ms is None or at_ms < self.wake_at_ms:
@@ -77,6 +78,7 @@ def _plan_probe(workflow: Workflow, step: Step, condemned: bool, now_ms: int, ma
 
 def _plan_undos(workflow: Workflow, bounds: Bounds, now_ms: int, made: Plan) -> None:
     found = ready(workflow, bounds, now_ms, made.wake)
+    made.children = found.children
     for step, contract in found.unsure:
         _plan_resend(workflow, step, contract, now_ms, made)
     made.commands.extend(_run(workflow, run, made.as_of, now_ms) for run in found.runs)
@@ -139,6 +141,8 @@ def entry(step: Step, contract: Contract, now_ms: int) -> UndoEntry:
         started_offset=step.first_offset,
         outcome_offset=step.outcome_offset,
         compares=contract.restores == COMPARE,
+        polls=now_ms < undo.accepted_until_ms and shows_whether_undone(contract),
+        not_after_ms=forgotten_at_ms(undo, contract),
     )
 
 
@@ -163,6 +167,7 @@ def _probe(workflow: Workflow, step: Step, contract: Contract, as_of: int, now_m
         started_offset=step.first_offset,
         timestamp_ms=now_ms,
         traceparent=header.traceparent,
+        outcome_offset=step.outcome_offset,
     )
 
 
@@ -186,4 +191,13 @@ def _resend(workflow: Workflow, step: Step, contract: Contract, as_of: int, now_
         started_offset=step.first_offset,
         timestamp_ms=now_ms,
         traceparent=header.traceparent,
+        not_after_ms=_forgets_at_ms(step, contract),
     )
+
+
+def _forgets_at_ms(step: Step, contract: Contract) -> int | None:
+    """When the remote of a call forgets its key; None: never, or it needs none."""
+    call = contract.call
+    if call.idempotency is not Idempotency.KEY or call.key_ttl_ms is None:
+        return None
+    return step.first_at_ms + call.key_ttl_ms

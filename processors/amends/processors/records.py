@@ -14,9 +14,12 @@ from amends.processors.parked import Parked
 from amends.processors.state import (
     NOWHERE,
     TURNED_PHASES,
+    Ask,
     Attempt,
     AttemptState,
+    Child,
     DataFlow,
+    Family,
     Header,
     Savepoint,
     Step,
@@ -40,6 +43,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circ
 _HEADER_NAMES = tuple(f.name for f in fields(Header))
 _FLOW = 19
 _APPROVAL = 21
+_CHILD = 22
 _UNDO_NAMES = tuple(f.name for f in fields(Undo))
 
 
@@ -68,7 +72,8 @@ def split_key(key: bytes) -> tuple[bytes, int | None]:
 
 def encode_parked(parked: Parked) -> bytes:
     """Return the record that stands in a header's place while an instance is being folded again."""
-    return _encode({"parked": [parked.workflow_offset, parked.since_offset, parked.was_gone]}).encode()
+    row = [parked.workflow_offset, parked.since_offset, parked.was_gone, parked.from_ms]
+    return _encode({"parked": row}).encode()
 
 
 def decode_parked(data: bytes) -> Parked | None:
@@ -91,6 +96,7 @@ def decode_header(data: bytes) -> Header:
     values["troubles"] = _troubles(values["troubles"])
     values["turns"] = tuple(Turn(*row) for row in values.get("turns", ()))
     values["savepoints"] = tuple(Savepoint(*row) for row in values.get("savepoints", ()))
+    values["family"] = _family(values.get("family"))
     values["failed_calls"] = tuple((tool, count) for tool, count in values.get("failed_calls", ()))
     if not values["turns"] and values["phase"] in TURNED_PHASES:  # written before turns were kept: there was one
         whole = Turn(values["epoch"] - 1, NOWHERE, values["turned_at_ms"], values["turned_reason"])
@@ -125,8 +131,10 @@ def encode_step(step: Step) -> bytes:
         step.flow,
         step.call_digest,
     ]
-    if step.approval is not None:
+    if step.approval is not None or step.child is not None:
         row.append(step.approval)
+    if step.child is not None:
+        row.append(step.child)
     return _encode(row).encode()
 
 
@@ -142,6 +150,8 @@ def decode_step(data: bytes) -> Step:
         row[_FLOW] = DataFlow(tuple(uses), tuple(touches), None if makes is None else tuple(makes), tuple(after))
     if len(row) > _APPROVAL and row[_APPROVAL] is not None:
         row[_APPROVAL] = Approval(ApprovalState(row[_APPROVAL][0]), *row[_APPROVAL][1:])
+    if len(row) > _CHILD:
+        row[_CHILD] = Child(*row[_CHILD])
     return Step(*row)
 
 
@@ -173,6 +183,7 @@ def _attempt_row(a: Attempt) -> list[Any]:
         a.ended_offset,
         a.ended_at_ms,
         a.absent,
+        *((True,) if a.accepted else ()),
     ]
 
 
@@ -181,6 +192,13 @@ def _undo(row: list[Any]) -> Undo:
     values["state"] = UndoState(values["state"])
     values["started"] = tuple((attempt, offset) for attempt, offset in values["started"])
     return Undo(**values)
+
+
+def _family(row: list[Any] | None) -> Family | None:
+    if row is None:
+        return None
+    parent_id, parent_offset, announced, asks, unborn = row
+    return Family(parent_id, parent_offset, tuple(announced), tuple(Ask(*ask) for ask in asks), unborn)
 
 
 def _troubles(rows: list[list[Any]]) -> tuple[Trouble, ...]:

@@ -46,12 +46,16 @@ class Gathering:
         self.key = key
         self.parked = parked
         self.from_offset = parked.workflow_offset if carried is None else carried.folded_to + 1
+        if parked.from_ms is not None:
+            self.from_offset = 0  # until the ledger was asked what stands there
         self.to_offset = to_offset
         self.silences = silences if carried is None else carried.silences
         self.contracts = ContractBook()
         self.slots = Slots(self.contracts, lambda _: Sent())
         self.unplaced: list[LedgerRecord] = []
         """Records since the instance was parked that belong to none of the instances gathered."""
+        self.named_by: LedgerRecord | None = None
+        """The record that named the instance."""
         self.carries = Carries(key, parked.workflow_offset)
         self.is_gone = False
         """The ledger no longer holds where it was to begin."""
@@ -59,9 +63,15 @@ class Gathering:
         if carried is not None:
             carried.put_into(self.slots, self.contracts, key, parked.workflow_offset)
 
+    def located(self, offset: int) -> None:
+        """What was appended since `from_ms` begins at `offset`."""
+        if self.parked.from_ms is not None:
+            self.from_offset = min(offset, self.parked.since_offset)
+
     def begins_at(self, offset: int) -> None:
         """The ledger's oldest record stands at `offset`."""
-        if offset > self.from_offset:
+        may_be_gone = self.parked.from_ms is not None and 0 < offset == self.from_offset
+        if offset > self.from_offset or may_be_gone:
             self.is_gone = True
             self.from_offset = offset
 
@@ -74,6 +84,8 @@ class Gathering:
         """Take a record of this key, in order."""
         if not self.from_offset <= record.offset <= self.to_offset:
             return
+        if record.offset == self.parked.since_offset:
+            self.named_by = record
         if self.is_gone:
             self.carries.take(record)
             found = None
@@ -87,8 +99,9 @@ class Gathering:
 
 
 class Refolding:
-    """A pass over the ledger, for an engine to feed: `begins_at` if the ledger begins later than `from_offset`, `take`
-    each record from `from_offset` to `to_offset` (that one included), then hand it back."""
+    """A pass over the ledger, for an engine to feed: `located` if it has a `from_ms`, `begins_at` if the ledger begins
+    later than `from_offset`, `take` each record from `from_offset` to `to_offset` (that one included), then hand it
+    back."""
 
     def __init__(self, gatherings: Sequence[Gathering]) -> None:
         self.gatherings = gatherings
@@ -96,6 +109,17 @@ class Refolding:
         self.to_offset = max(g.to_offset for g in gatherings)
         self._by_key = {g.key: g for g in gatherings}
         self._silences = tuple({id(g.silences): g.silences for g in gatherings}.values())
+
+    @property
+    def from_ms(self) -> int | None:
+        """Append time from which on the ledger is wanted; None: `from_offset` is all that counts."""
+        return min((g.parked.from_ms for g in self.gatherings if g.parked.from_ms is not None), default=None)
+
+    def located(self, offset: int) -> None:
+        """What was appended at `from_ms` or later begins at `offset`."""
+        for gathering in self.gatherings:
+            gathering.located(offset)
+        self.from_offset = min(gathering.from_offset for gathering in self.gatherings)
 
     def begins_at(self, offset: int) -> None:
         """The ledger's oldest record stands at `offset`: read from there."""

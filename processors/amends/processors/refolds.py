@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amends.processors import asking
 from amends.processors.contracts import ContractBook
 from amends.processors.emission import LedgerRecord
 from amends.processors.outbox import Sent
@@ -18,6 +19,7 @@ from amends.processors.timers import Silences
 from amends.processors.workflow import Workflow
 from amends.schemas.codec import UnreadableRecord
 from amends.schemas.commands import Phase
+from amends.schemas.facts import WorkflowEvent
 
 
 class Refolds:
@@ -44,6 +46,15 @@ class Refolds:
         slot = self._slots.add(key, named) if held is None else held
         slot.workflow, slot.header, slot.sent = None, None, None
         slot.parked = Parked(named, record.offset, was_gone=held is not None)
+        self.want(slot, record.offset)
+        return slot
+
+    def park_child(self, record: LedgerRecord) -> Slot:
+        """Park a child that its parent asks for by this record, to be looked for on the ledger."""
+        request = read_fact(record, self._terms.registered)
+        assert isinstance(request, WorkflowEvent)
+        slot = self._slots.add(record.key or b"", record.offset)
+        slot.parked = Parked(record.offset, record.offset, from_ms=asking.since_ms(request))
         self.want(slot, record.offset)
         return slot
 
@@ -100,6 +111,8 @@ class Refolds:
             return [], None
         for _, data in gathering.contracts.take_new():
             self._contracts.add(data)
+        if gathering.parked.from_ms is not None:
+            return self._adopt_child(gathering, parked, at_ms)
         if gathering.is_gone:
             parked.workflow = Workflow(Header(gathering.key.decode(), parked.started), self._contracts.by_digest)
             parked.parked, parked.sent = None, Sent()
@@ -119,6 +132,47 @@ class Refolds:
             adopted.append(slot)
         return adopted, parked if parked.parked is not None else None
 
+    def _adopt_child(self, gathering: Gathering, parked: Slot, at_ms: int) -> tuple[list[Slot], Slot | None]:
+        """Hold what was found of a child, or that nothing was."""
+        record, request = self._request_of(gathering)
+        adopted: list[Slot] = []
+        is_found = False
+        for found in gathering.slots:
+            workflow = found.workflow
+            if workflow is None or workflow.header.phase is Phase.NONE or self._is_refused(found):
+                continue
+            is_child = asking.is_asked(workflow.header.family, request)
+            if not self._is_ours(found, workflow, at_ms):
+                continue
+            is_found = is_found or is_child
+            slot = self._slots.add(found.workflow_key, found.started)
+            slot.workflow, slot.sent = self._as_ours(workflow), Sent()
+            adopted.append(slot)
+        if is_found:
+            return adopted, parked
+        if all(waits.offset != record.offset for waits in gathering.unplaced):
+            gathering.unplaced.insert(0, record)
+        unborn = asking.unborn(
+            gathering.key.decode(), request, parked.started, record.appended_at_ms, is_gone=gathering.is_gone
+        )
+        parked.workflow, parked.sent, parked.parked = self._as_ours(unborn), Sent(), None
+        return [*adopted, parked], None
+
+    def _request_of(self, gathering: Gathering) -> tuple[LedgerRecord, WorkflowEvent]:
+        assert gathering.named_by is not None  # it stands where the stretch ends, or before
+        request = read_fact(gathering.named_by, self._terms.registered)
+        assert isinstance(request, WorkflowEvent)
+        return gathering.named_by, request
+
+    def _is_refused(self, found: Slot) -> bool:
+        """Whether a STARTED that seemed to begin an instance was refused: the id was in use, as it still is."""
+        for slot in self._slots.of(found.workflow_key):
+            if slot.parked is None and slot.started < found.started:
+                header = self._slots.hot(slot).header
+                if header.phase is not Phase.NONE and not header.superseded:
+                    return True
+        return False
+
     def followers(self, gathering: Gathering) -> list[LedgerRecord]:
         """Return the records that waited, in order."""
         return [*gathering.unplaced, *gathering.parked.waiting]
@@ -127,6 +181,8 @@ class Refolds:
         """Return the instance that a record which waited is to be folded into, where a look for its start found none:
         the one whose start is gone, or NOWHERE if there never was one. None: it is placed like any other."""
         started = gathering.parked.workflow_offset
+        if gathering.parked.from_ms is not None:
+            return None
         if record.offset > gathering.to_offset and gathering.is_gone:
             return None
         if not gathering.is_gone and gathering.slots.find(gathering.key, started) is not None:

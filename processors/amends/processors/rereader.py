@@ -89,6 +89,8 @@ class Rereader:
         while not self._is_over(tenure):
             try:
                 if read_to < 0:
+                    if stretch.from_ms is not None:
+                        stretch.located(reader.offset_at(place, stretch.from_ms))
                     stretch.begins_at(reader.watermarks(place)[0])
                 start = max(stretch.from_offset, read_to + 1)
                 if start > stretch.to_offset:

@@ -40,15 +40,16 @@ Run = list[tuple[Step, Contract]]
 
 @dataclass(slots=True)
 class Ready:
-    """What can be commanded: runs of undos, and steps whose call may have to be sent again."""
+    """What can be commanded: runs of undos, steps whose call may have to be sent again, and children."""
 
     runs: list[Run]
     unsure: list[tuple[Step, Contract]]
+    children: list[Step]  # to be asked
 
 
 def ready(workflow: Workflow, bounds: Bounds, now_ms: int, wake: Callable[[int], None]) -> Ready:
     """Return what can be commanded now; `wake` is told when more can be, where only time is waited for."""
-    made = Ready([], [])
+    made = Ready([], [], [])
     dependencies = workflow.order_of_undoing()
     under_way: Counter[str] = Counter()
     heads: list[tuple[Rank, Step, Contract]] = []
@@ -77,6 +78,8 @@ def _of_tool(
     for rank in queue:
         step = workflow.steps[rank[2]]
         contract = workflow.contract_of(step)
+        if step.child is not None and step.undo is not None and step.undo.state is UndoState.DUE:
+            made.children.append(step)
         if contract is None or has_open_attempt(step):
             continue
         if step.undo is not None and step.undo.state is UndoState.OPEN:

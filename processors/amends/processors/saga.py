@@ -15,7 +15,18 @@ from __future__ import annotations
 import dataclasses
 from typing import assert_never
 
-from amends.processors import acknowledging, approving, attempts, closing, diagnosis, failing, turning, undos
+from amends.processors import (
+    acknowledging,
+    approving,
+    asking,
+    attempts,
+    children,
+    closing,
+    diagnosis,
+    failing,
+    turning,
+    undos,
+)
 from amends.processors.condemned import leave_ladder, put, window_ran_out
 from amends.processors.diagnosis import Action, Signal
 from amends.processors.ladder import last_end_offset
@@ -24,6 +35,7 @@ from amends.processors.state import (
     DEFAULT_WORKFLOW_LEASE_MS,
     NOWHERE,
     AttemptState,
+    Header,
     Step,
     UndoState,
     in_words,
@@ -81,6 +93,7 @@ def fold(workflow: Workflow, fact: Fact, contract: str, offset: int, at_ms: int,
         return
     if isinstance(fact, Resolution) and KIND in fact.attributes:
         acknowledging.acknowledge(workflow, fact, at_ms)  # a stray's workflow has no start either
+        closing.close(workflow, offset, at_ms)
         return
     if not _belongs(workflow, fact, offset, at_ms):
         return
@@ -117,6 +130,7 @@ def fold_unread(workflow: Workflow, offset: int, at_ms: int, reason: str) -> Non
     workflow.with_trouble("unreadable", f"the record at offset {offset} could not be read: {reason}", offset, at_ms)
     if header.phase in (Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS):
         workflow.put_header(replace(workflow.header, phase=Phase.TURNED))
+    asking.answer(workflow)
 
 
 def was_read(workflow: Workflow, unread_offset: int, at_ms: int, by: str) -> None:
@@ -182,6 +196,7 @@ def _fold_start(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int
         workflow.put_header(replace(header, asked_offset=offset))
         if header.armed_offset == offset:
             failing.take_over(workflow, in_words(fact.instance), at_ms)
+        asking.resumed(workflow, fact)
         return
     workflow.put_header(
         replace(
@@ -200,6 +215,7 @@ def _fold_start(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int
             traceparent=fact.traceparent,
             observe=fact.attributes.get("mode") == "observe",
             policy=kept_policy(fact.policy),
+            family=asking.family_of(fact),
         )
     )
     if (unread := policy_trouble(workflow.header)) is not None:
@@ -218,6 +234,18 @@ def _fold_workflow(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: 
     if fact.status is WorkflowStatus.SAVEPOINT:
         turning.take_savepoint(workflow, fact.savepoint or "", fact.epoch, offset)
         return
+    if fact.status in (WorkflowStatus.CHILD_STARTED, WorkflowStatus.CHILD_CLOSED):
+        told = children.announced if fact.status is WorkflowStatus.CHILD_STARTED else children.answered
+        child = told(workflow, fact, offset, at_ms)
+        if child is not None:
+            put(workflow, child, offset, at_ms)
+        return
+    if asking.is_request(fact):
+        if not asking.is_asked(workflow.header.family, fact):
+            parent = in_words(fact.parent_workflow_id or "")
+            workflow.with_trouble("stray", f"{parent} asks for its undoing, and is not its parent", offset, at_ms)
+            return
+        asking.asked(workflow, fact, offset)
     found = diagnosis.signal_of(workflow.header, fact)
     if found is None:
         return
@@ -292,6 +320,17 @@ def _is_step_due(step: Step, fact: Timeout, at_ms: int) -> bool:
 def _is_undo_due(step: Step, at_ms: int) -> bool:
     undo = step.undo
     return undo is not None and (undo.state is UndoState.DUE or at_ms >= undo.opened_at_ms + undo.lease_ms)
+
+
+def born_turned(workflow: Workflow, asked: Header, offset: int, at_ms: int) -> None:
+    """A child was begun, or resumed, by a STARTED that its parent had asked to be undone before: `asked`."""
+    family = workflow.header.family
+    if family is None or asked.family is None or family[:2] != asked.family[:2]:
+        return  # the STARTED was refused: the id is somebody else's
+    asks = (*family.asks, *(ask for ask in asked.family.asks if ask not in family.asks))
+    workflow.put_header(replace(workflow.header, family=family._replace(asks=asks)))
+    turning.turn(workflow, asked.turned_reason, offset, at_ms)
+    closing.close(workflow, offset, at_ms)
 
 
 # --- facts of a step and its undo -------------------------------------------------------------------------------------

@@ -84,6 +84,7 @@ class Attempt:
     ended_offset: int = NOWHERE  # where it first ended, UNKNOWN included
     ended_at_ms: int = 0
     absent: bool = False  # evidence says that it did not happen
+    accepted: bool = False  # UNKNOWN because the remote took the request and does it later
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ class Undo:
     last_error: str = ""
     evidence: str = ""
     late: bool = False  # a person had it tried again though its window had closed
+    accepted_attempt: int = NOWHERE  # the one that the remote took, to do it later
+    accepted_until_ms: int = 0  # how long it may take; until then "still there" means "not yet"
 
 
 @dataclass(frozen=True)
@@ -134,9 +137,17 @@ class DataFlow(NamedTuple):
     after: tuple[str, ...] = ()  # ids of the steps it was built on, as told
 
 
+class Child(NamedTuple):
+    """A workflow that a workflow began, as its parent keeps it (`children`)."""
+
+    workflow_id: str
+    closed_as: str = ""  # as it last answered
+    as_of: int = NOWHERE  # the place of its own partition as of which that is true
+
+
 @dataclass(frozen=True)
 class Step:
-    """One tool call: at most one effect."""
+    """One tool call: at most one effect. Or a child."""
 
     number: int  # place in the workflow, in the order of first sight
     step_id: str
@@ -160,6 +171,7 @@ class Step:
     flow: DataFlow | None = None  # None: nobody looked
     call_digest: str = ""  # of tool and canonical arguments; "" where its STARTED did not say
     approval: Approval | None = None  # None: nobody was asked
+    child: Child | None = None  # this is no call, but a child: its undo is a request, its only attempt CHILD_STARTED
 
 
 class Savepoint(NamedTuple):
@@ -180,6 +192,25 @@ class Turn(NamedTuple):
     at_ms: int
     reason: str
     final: bool = True  # nobody goes on after it: it condemns whatever epoch a STARTED carries
+
+
+class Ask(NamedTuple):
+    """A request of the parent for its child's undoing, and the answer (`asking`)."""
+
+    announced: int  # where the CHILD_STARTED stands that it is about, on the parent's partition
+    offset: int = NOWHERE  # where it was last repeated
+    answer: str = ""  # "" for none yet
+    as_of: int = NOWHERE  # the fact that made the answer what it is
+
+
+class Family(NamedTuple):
+    """Whose child a workflow is."""
+
+    parent_id: str
+    parent_offset: int
+    announced: tuple[int, ...] = ()  # where CHILD_STARTED stands, for each time the parent began or resumed it
+    asks: tuple[Ask, ...] = ()
+    unborn: bool = False  # no STARTED of it was found; the header stands where it was asked for
 
 
 @dataclass(frozen=True)
@@ -219,6 +250,7 @@ class Header:
     carried_at_ms: int = 0  # when a Carry was last written; its state stands as of `carried_to`
     carried_to: int = NOWHERE
     fenced_offset: int = NOWHERE  # of the last STARTED whose agent waits until the echo speaks as of there
+    family: Family | None = None  # None: it stands alone
 
 
 # --- what follows from a record --------------------------------------------------------------------------------------
@@ -308,11 +340,23 @@ def has_open_attempt(step: Step) -> bool:
 
 
 def settles_at_ms(step: Step, contract: Contract | None) -> int:
-    """When the last ended attempt of unknown effect has settled; 0 if there is none."""
-    settle_ms = contract.call.settle_ms if contract is not None else DEFAULT_SETTLE_MS
-    ended = (a.ended_at_ms for a in step.attempts if a.state is AttemptState.UNKNOWN and not a.absent)
-    last = max(ended, default=None)
-    return 0 if last is None else last + settle_ms
+    """When the last ended attempt of unknown effect has settled; 0 if there is none. A remote that took the request and
+    does it later has until it may take no longer, unless it is known to have done it."""
+    if contract is None:
+        return _settled_ms(step, DEFAULT_SETTLE_MS, DEFAULT_SETTLE_MS)
+    happened = step.present or any(a.state is AttemptState.SUCCEEDED for a in step.attempts)
+    settle_ms = contract.call.settle_ms
+    return _settled_ms(step, settle_ms, settle_ms if happened else max(settle_ms, contract.call.accepted_ms))
+
+
+def asked_from_ms(step: Step, contract: Contract) -> int:
+    """When a probe can first tell: `settles_at_ms`, and no later for what a remote took to do it later."""
+    return _settled_ms(step, contract.call.settle_ms, contract.call.settle_ms)
+
+
+def _settled_ms(step: Step, settle_ms: int, accepted_ms: int) -> int:
+    unknown = (a for a in step.attempts if a.state is AttemptState.UNKNOWN and not a.absent)
+    return max((a.ended_at_ms + (accepted_ms if a.accepted else settle_ms) for a in unknown), default=0)
 
 
 WORDS_MAX = 500

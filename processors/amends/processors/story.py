@@ -45,6 +45,8 @@ _TODO: dict[str, str] = {
     "deadline_passed": "let it run on, or ask for its undoing",
     "unfinished": "have it resumed once more, or finish it by hand past its irreversible call; or ask for undoing",
     "savepoint_unknown": "ask again with the name of a savepoint that was taken, or for the whole workflow",
+    "child_waits": "decide the incidents of that workflow, and this one closes with them; or accept the loss here",
+    "child_gone": "find out what that workflow did, and put it right by hand: the ledger was kept too short a time",
     "stray": "find out who wrote it: it belongs to no known workflow",
     "poisoned": "report it, a bug of amends; the record is in the dead-letter topic",
     "lane_missing": "create the topics of this lane and start a compensator for it, or correct the tool's lane",

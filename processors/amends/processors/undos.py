@@ -15,6 +15,8 @@ Rules
   generation before the last new effect.
 - An end other than UNDONE counts only from the owner of the attempt, the one whose STARTED stands first: anybody else
   has lost the read back and knows nothing.
+- A remote that took an undo and does it later (202) has `accepted_ms`: until then nothing is spent, "still there" is
+  "not yet", and an undo that can neither be asked about nor sent again waits. FAILED of that attempt ends the wait.
 - RELEASED and DEFERRED did nothing and spend nothing. UNKNOWN may have taken: the next attempt asks first (`doubt`).
 - Only a person leaves DEAD. While an attempt is open a ruling waits for its end and yields to UNDONE.
 - FAILED for good because the world has changed since is DEAD of a kind of its own: nothing is wrong with the remote.
@@ -28,7 +30,7 @@ from amends.processors.attempts import with_trouble, without_trouble
 from amends.processors.state import CLOSED_UNDO, NOWHERE, Step, Undo, UndoState, in_words, is_key_remembered, replace
 from amends.processors.windows import is_closed
 from amends.schemas.contract import COMPARE, Contract, Idempotency, UndoTerms
-from amends.schemas.facts import CHANGED_SINCE, Decision, Resolution, UndoEvent, UndoStatus
+from amends.schemas.facts import ACCEPTED, CHANGED_SINCE, Decision, Resolution, UndoEvent, UndoStatus
 
 UNDO_FAILED = "undo_failed"
 GIVEN_UP = (UNDO_FAILED, "changed_since")
@@ -45,7 +47,7 @@ def fold_undo_event(step: Step, fact: UndoEvent, contract: Contract | None, offs
     if fact.status in (UndoStatus.UNDONE, UndoStatus.NOTHING_TO_UNDO):
         return _closed(step, undo, fact, at_ms)
     if fact.generation != undo.generation or fact.attempt != undo.attempt:
-        return step
+        return _given_up_later(step, undo, fact, contract, offset, at_ms)
     if undo.state not in (UndoState.DUE, UndoState.OPEN):
         return step
     if undo.state is UndoState.OPEN and fact.owner != undo.owner:
@@ -57,6 +59,7 @@ def fold_undo_event(step: Step, fact: UndoEvent, contract: Contract | None, offs
         case UndoStatus.FAILED:
             return _failed(step, undo, fact, contract, offset, at_ms)
         case UndoStatus.UNKNOWN:
+            undo = _with_acceptance(undo, fact, contract, at_ms)
             return _unknown(step, undo, contract, offset, at_ms, _words(fact))
 
 
@@ -70,7 +73,9 @@ def undo_timed_out(
         return step
     forgotten_ms = forgotten_at_ms(undo, contract)
     if undo.state is UndoState.DUE and forgotten_ms is not None and at_ms >= forgotten_ms:
-        reason = "it may have taken, the remote no longer remembers its key and can't be asked"
+        forgotten = "the remote no longer remembers its key and can't be asked"
+        silent = "the remote took it, to do it later, and has not said since that it did"
+        reason = f"it may have taken, {silent if undo.accepted_until_ms else forgotten}"
         return _dead(step, undo, f"{reason} ({undo.last_error})", offset, at_ms)
     if undo.state is not UndoState.OPEN:
         return step
@@ -119,6 +124,8 @@ def fold_ruling(step: Step, fact: Resolution, contract: Contract | None, offset:
 
 def can_be_run(step: Step, contract: Contract | None) -> bool:
     """Whether there is an undo and all it needs. Retrying another would close its incident and never run."""
+    if step.child is not None:  # it is asked again
+        return True
     return contract is not None and contract.undo is not None and step.undo_arguments is not None
 
 
@@ -143,6 +150,8 @@ def forgotten_at_ms(undo: Undo, contract: Contract | None) -> int | None:
     terms = contract.undo
     if not undo.doubt or not undo.first_opened_at_ms:
         return None
+    if terms.idempotency is Idempotency.NEITHER and undo.accepted_until_ms:
+        return undo.accepted_until_ms
     if terms.idempotency is not Idempotency.KEY or terms.key_ttl_ms is None:
         return None
     return undo.first_opened_at_ms + terms.key_ttl_ms
@@ -204,8 +213,11 @@ def _failed(step: Step, undo: Undo, fact: UndoEvent, contract: Contract | None, 
 
 
 def _unknown(step: Step, undo: Undo, contract: Contract | None, offset: int, at_ms: int, words: str) -> Step:
-    undo = replace(undo, spent=undo.spent + 1, doubt=True, last_error=words)
+    awaited = at_ms < undo.accepted_until_ms
+    undo = replace(undo, spent=undo.spent + (0 if awaited else 1), doubt=True, last_error=words)
     terms = contract.undo if contract is not None else None
+    if awaited and terms is not None:
+        return _after_end(step, _granted(undo, _polled_at_ms(undo, terms, contract, at_ms)), offset, at_ms)
     if (
         contract is None
         or terms is None
@@ -219,6 +231,41 @@ def _unknown(step: Step, undo: Undo, contract: Contract | None, offset: int, at_
         )
     wait_ms = max(terms.settle_ms, _backoff_ms(contract, undo.spent))
     return _after_end(step, _granted(undo, at_ms + wait_ms), offset, at_ms)
+
+
+def _with_acceptance(undo: Undo, fact: UndoEvent, contract: Contract | None, at_ms: int) -> Undo:
+    """The remote took the attempt, to do it later: the first time it says so, it has from then on."""
+    taken = fact.error is not None and fact.error.type == ACCEPTED
+    if not taken or undo.accepted_until_ms or contract is None or contract.undo is None:
+        return undo
+    return replace(undo, accepted_attempt=fact.attempt, accepted_until_ms=at_ms + contract.undo.accepted_ms)
+
+
+def _polled_at_ms(undo: Undo, terms: UndoTerms, contract: Contract | None, at_ms: int) -> int:
+    """When to look again at what the remote took; not before it may take no longer, if nobody can look."""
+    assert contract is not None
+    if not can_be_tried_again(terms, contract, undo.first_opened_at_ms or at_ms, at_ms):
+        return undo.accepted_until_ms
+    return at_ms + max(terms.settle_ms, _backoff_ms(contract, undo.attempt - undo.accepted_attempt + 1))
+
+
+def _given_up_later(
+    step: Step, undo: Undo, fact: UndoEvent, contract: Contract | None, offset: int, at_ms: int
+) -> Step:
+    """The remote says that it will not do what it took: what was granted meanwhile may run, if it has not begun."""
+    named = (fact.generation, fact.attempt) == (undo.generation, undo.accepted_attempt)
+    if not named or fact.status is not UndoStatus.FAILED or undo.state is not UndoState.DUE:
+        return step
+    terms = contract.undo if contract is not None else None
+    sent_once = terms is not None and terms.idempotency is Idempotency.NEITHER
+    ended = replace(
+        undo,
+        attempt=undo.attempt - 1,
+        doubt=undo.doubt and not sent_once,
+        accepted_attempt=NOWHERE,
+        accepted_until_ms=0,
+    )
+    return _failed(step, ended, fact, contract, offset, at_ms)
 
 
 def _dead(step: Step, undo: Undo, reason: str, offset: int, at_ms: int, kind: str = UNDO_FAILED) -> Step:
@@ -258,6 +305,8 @@ def _retried(step: Step, undo: Undo, fact: Resolution, contract: Contract | None
         not_before_ms=at_ms,
         owner="",
         late=undo.late or is_closed(step, contract, at_ms),
+        accepted_attempt=NOWHERE,
+        accepted_until_ms=0,
     )
     return _without_troubles(replace(step, undo=granted), at_ms, fact.by)
 
