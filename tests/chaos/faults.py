@@ -197,6 +197,8 @@ class Faults:
         match fault.kind:
             case Kind.ROLL_BROKERS:
                 for each in brokers:
+                    if self._ending.is_set():
+                        break
                     self.told(f"        {each.name} is stopped")
                     each.stop()
                     self._link_of(each).upstream_is(gone=True)
