@@ -20,6 +20,7 @@ from amends.console.exits import Stop
 GROUP = "amends.commands"
 
 OWN = {
+    "approvals": "amends.console.approvals:app",
     "config": "amends.console.configuration:app",
     "dead-letters": "amends.console.dead_letters:app",
     "incidents": "amends.console.incidents:app",

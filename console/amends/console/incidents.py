@@ -143,7 +143,7 @@ def resolve(
     if not reason.strip():
         raise Stop("--reason is empty: whoever reads this later wants to know why", USAGE)
     row, settings = _find(kafka, incident), kafka_settings(kafka)
-    ruling = Ruling(Decision(decision.value.replace("-", "_")), by or _user(), reason, evidence)
+    ruling = Ruling(Decision(decision.value.replace("-", "_")), by or user_of_machine(), reason, evidence)
     try:
         facts = decide(settings, row, ruling)
     except Refused as refused:
@@ -164,7 +164,8 @@ def resolve(
         typer.echo(f"What came of it: amends incidents show {row.incident_id[:8]}")
 
 
-def _user() -> str:
+def user_of_machine() -> str:
+    """Return who decides where --by does not say. Raises Stop if the machine does not know."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
