@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.core.ledger import LEASE_MS, Ledger, contract_of
+from tests.core.ledger import LEASE_MS, Entry, Ledger, contract_of
 
 from amends.processors import records
+from amends.processors.partition import Partition
 from amends.processors.state import Header
 from amends.processors.terms import Terms
 from amends.processors.workflow import Workflow
+from amends.schemas.codec import encode
 from amends.schemas.commands import Incident, UndoCommand, WorkflowEcho
 from amends.schemas.facts import Party, StepEvent, StepStatus, UndoStatus, WorkflowEvent, WorkflowStatus
 
@@ -163,7 +165,7 @@ def test_what_is_restored_is_dropped_too() -> None:
 def test_slots_stay_few_while_workflows_pass_by() -> None:
     ledger = Ledger(Terms(grace_ms=1_000))
     most = 0
-    for number in range(3_000):
+    for number in range(500):
         ledger.workflow_id = f"w{number}"
         ledger.now_ms += 10
         start = ledger.start()
@@ -174,6 +176,27 @@ def test_slots_stay_few_while_workflows_pass_by() -> None:
     assert most <= 103
     ledger.checkpoint()
     assert len(ledger.changelog) <= 104
+
+
+def test_what_is_held_stays_flat_over_a_hundred_thousand_facts() -> None:
+    """Of 50,000 short workflows, one each 10 ms, with a grace of a second."""
+    partition, most, kept = Partition(0, Terms(grace_ms=1_000)), 0, set[bytes]()
+    for number in range(50_000):
+        name, start, at_ms = f"w{number}", 2 * number, 1_000_000 + 10 * number
+        for offset, fact in enumerate(
+            (
+                WorkflowEvent(name, 0, WorkflowStatus.STARTED),
+                WorkflowEvent(name, 0, WorkflowStatus.SUCCEEDED, workflow_offset=start),
+            ),
+            start,
+        ):
+            partition.fold(Entry(offset, at_ms, name.encode(), encode(fact)))
+        if number % 50 == 0:
+            partition.outputs(at_ms)
+            for key, value in partition.changes():
+                (kept.discard if value is None else kept.add)(key)
+            most = max(most, partition.held(), len(kept))
+    assert most <= 2 * 50 + 101
 
 
 # --- folding again ----------------------------------------------------------------------------------------------------

@@ -39,6 +39,10 @@ def processor(
     refold: Annotated[
         bool, typer.Option("--refold", help="Leave the state behind and build it anew from the ledger.")
     ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Refold though open workflows can't be built from the ledger any more."),
+    ] = False,
     instance_id: Annotated[
         str | None, typer.Option("--instance", help="Name that stays over restarts (static membership).")
     ] = None,
@@ -56,20 +60,20 @@ def processor(
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        run(kafka, settings, refold=refold)
+        run(kafka, settings, refold=refold, accept_loss=accept_loss)
     except EngineError as error:
         typer.echo(f"amends processor: {error}", err=True)
         raise typer.Exit(error.exit_code) from error
 
 
-def run(kafka: KafkaSettings, settings: ProcessorSettings, *, refold: bool = False) -> None:
+def run(kafka: KafkaSettings, settings: ProcessorSettings, *, refold: bool = False, accept_loss: bool = False) -> None:
     """Run a processor in this process's main thread until SIGTERM or SIGINT.
 
     Raises:
         EngineError: it can't start or go on.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    check_start(kafka, refold=refold)
+    check_start(kafka, refold=refold, accept_loss=accept_loss)
     engine = TransactionalEngine(kafka, settings, fold_of(kafka, settings), refold=refold)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: engine.stop())

@@ -70,6 +70,12 @@ def split_key(key: bytes) -> tuple[bytes, int | None]:
     return (key, None) if not found or number.startswith(b"@") else (instance_key, int(number))
 
 
+def is_header_key(key: bytes) -> bool:
+    """Whether a key of the changelog is that of an instance."""
+    _, found, last = key.rpartition(SEPARATOR + SEPARATOR)
+    return not key.startswith(SEPARATOR) and (not found or last.startswith(b"@"))
+
+
 def encode_parked(parked: Parked) -> bytes:
     """Return the record that stands in a header's place while an instance is being folded again."""
     row = [parked.workflow_offset, parked.since_offset, parked.was_gone, parked.from_ms]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from amends.kafka.errors import ReadTimedOut, TopicsWrong
+from amends.kafka.owned import HEAD
 from amends.kafka.reader import PartitionReader
+from amends.kafka.records import TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import require_topics
+from amends.processors import records
 from amends.processors.engine import EngineError, OtherEngineError
+from amends.processors.state import CLOSED_PHASES, Header
+from amends.schemas.commands import Phase
 
 OTHER_ENGINES = ("faust",)
 
@@ -23,18 +28,32 @@ class BrokerAwayError(EngineError):
     exit_code = 75
 
 
-def check_start(kafka: KafkaSettings, *, refold: bool) -> None:
+class RefoldLosesError(EngineError):
+    """The state holds open workflows that the ledger could not give back."""
+
+    exit_code = 78
+
+
+NAMED_MAX = 10
+"""Workflows named in a refusal."""
+
+
+def check_start(kafka: KafkaSettings, *, refold: bool, accept_loss: bool = False) -> None:
     """Return if a processor may start.
 
     Raises:
         TopicsRefusedError: topics are missing or wrong.
         OtherEngineError: another engine has folded this ledger and this one has not, and it is not to `refold`.
+        RefoldLosesError: it is to `refold`, and the ledger holds neither start nor Carry of a workflow that is open;
+            unless the loss is accepted.
         BrokerAwayError: nobody answers.
     """
     try:
         require_topics(kafka)
         if not refold:
             _refuse_other_engine(kafka)
+        elif not accept_loss:
+            _refuse_loss(kafka)
     except TopicsWrong as wrong:
         raise TopicsRefusedError(str(wrong)) from wrong
     except ReadTimedOut as late:
@@ -53,6 +72,49 @@ def _refuse_other_engine(kafka: KafkaSettings) -> None:
                     "the engine transactions has none. Stop every processor of the other engine, then start once with "
                     "--refold: the state is built anew from the ledger"
                 )
+
+
+def _refuse_loss(kafka: KafkaSettings) -> None:
+    lost = _lost_by_refolding(kafka)
+    if not lost:
+        return
+    more = f" and {len(lost) - NAMED_MAX} more" if len(lost) > NAMED_MAX else ""
+    raise RefoldLosesError(
+        f"{len(lost)} open workflow(s) began before the ledger begins, and no Carry of them stands on it: "
+        f"{', '.join(sorted(lost)[:NAMED_MAX])}{more}. Built anew from the ledger, the state would not hold them, and "
+        "what they did would never be undone. Start without --refold; or look after them by hand, and start with "
+        "--refold --accept-loss"
+    )
+
+
+def _lost_by_refolding(kafka: KafkaSettings) -> list[str]:
+    """Return the ids of workflows that are open and that the ledger could not give back."""
+    ledger, changelog = kafka.topics.ledger, kafka.topics.changelog()
+    headers: dict[tuple[int, bytes], bytes | None] = {}
+    with PartitionReader(kafka) as reader:
+        ends = reader.ends(changelog, range(kafka.partitions))
+        starts = {p: reader.watermarks(TopicPartition(ledger, p))[0] for p in range(kafka.partitions)}
+        ends = {place: end for place, end in ends.items() if starts[place.partition] > 0}
+        for batch in reader.read(dict.fromkeys(ends, HEAD), ends):
+            for record in batch:
+                if record.key is not None and records.is_header_key(record.key):
+                    headers[record.partition, record.key] = record.value
+    lost: list[str] = []
+    for (partition, _), value in headers.items():
+        header = _header(value)
+        if header is None or header.phase in (Phase.NONE, *CLOSED_PHASES):
+            continue
+        if max(header.started_offset, header.carried_to + 1) < starts[partition]:
+            lost.append(header.workflow_id)
+    return lost
+
+
+def _header(value: bytes | None) -> Header | None:
+    """Return a header that can be read: a state that can't is what one refolds for."""
+    try:
+        return None if value is None or records.decode_parked(value) else records.decode_header(value)
+    except (ValueError, TypeError, KeyError, IndexError):
+        return None
 
 
 def _written(reader: PartitionReader, topic: str) -> bool:
