@@ -33,6 +33,7 @@ class FoldedLedger(MemoryLedger):
         self.undoing = True
         self.undone: list[str] = []  # step ids, in the order they were undone
         self._waiting: list[UndoCommand] = []
+        self._entries: list[Entry] = []
 
     def phase(self, workflow_id: str) -> Phase:
         found = self.partition.workflow(workflow_id)
@@ -45,16 +46,30 @@ class FoldedLedger(MemoryLedger):
             offset, now_ms = len(self._facts), clock.wall_ms()
             record = decode(encode(fact))
             self._facts.append(record)  # type: ignore[arg-type]
-            self.partition.fold(Entry(offset, now_ms, fact.workflow_id.encode(), encode(fact)))
+            self._entries.append(Entry(offset, now_ms, fact.workflow_id.encode(), encode(fact)))
+            self.partition.fold(self._entries[-1])
+            self._fold_again()
+            of_the_family: list[WorkflowEvent] = []
             for emission in self.partition.outputs(now_ms):
                 sent = decode(emission.value)
                 if isinstance(sent, WorkflowEcho) and self.answering:
                     self.echo(sent)
                 elif isinstance(sent, UndoCommand):
                     self._waiting.append(sent)
+                elif isinstance(sent, WorkflowEvent):
+                    of_the_family.append(sent)
+            for event in of_the_family:
+                self.add(event)
             if self.undoing:
                 self.compensate()
         return offset
+
+    def _fold_again(self) -> None:
+        """Read what the fold wants read, as an engine does."""
+        while (stretch := self.partition.refolding()) is not None:
+            for entry in self._entries[stretch.from_offset : stretch.to_offset + 1]:
+                stretch.take(entry)
+            self.partition.refolded(stretch)
 
     def compensate(self) -> None:
         """Do every undo that was commanded and is not done."""

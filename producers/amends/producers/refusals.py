@@ -119,6 +119,23 @@ def exists(workflow_id: str, standing: Standing) -> AmendsError:
     )
 
 
+def child_too_late(workflow_id: str, parent_id: str, lease_ms: int) -> AmendsError:
+    return LedgerUnavailable(
+        f"workflow {workflow_id!r}: half of the lease of its parent {parent_id!r} ({lease_ms} ms) has passed since it "
+        "was announced there, so it does not begin any more. Nothing was called. Begin it again; if this machine or "
+        "the ledger is slow, give the parent a longer lease."
+    )
+
+
+def other_ledger(workflow_id: str, parent_id: str) -> AmendsError:
+    return Rejected(
+        f"workflow {workflow_id!r} is begun inside {parent_id!r}, which has another runtime: it can't be told of a "
+        "child on another ledger. Give both one runtime; or detached=True, and the child stands alone; or "
+        "parent=wf.reference() if both runtimes have the same ledger.",
+        which="family",
+    )
+
+
 def slept(subject: str, took_ms: int, lease_ms: int) -> AmendsError:
     return LedgerUnavailable(
         f"{subject}: {took_ms} ms passed since its intent was sent, half of its lease of {lease_ms} ms or more, so it "

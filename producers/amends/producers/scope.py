@@ -435,6 +435,10 @@ class Scope:
         if unfollow is not None:
             unfollow()
 
+    def is_of(self, process: Process) -> bool:
+        """Whether its facts are written by way of `process`."""
+        return self._process is process
+
     def inherited(self) -> bool:
         """Whether this process is a fork of the one that opened the scope. It must not act for the workflow."""
         return self.process_id != _process_id

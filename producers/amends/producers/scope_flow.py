@@ -1,6 +1,7 @@
 """A workflow's scope as pure generators of effects: how it is opened, how it claims success, fails, or is left open.
 
-open    Follow -> WriteFact(STARTED); to resume also AwaitStanding -> ReadHistory -> Remember
+open    Follow -> (announced to a parent: `family`) -> WriteFact(STARTED); to resume also AwaitStanding -> ReadHistory
+        -> Remember
         A scope that refuses an id in use learns of it from the echo, before its first effect, and from then on writes
         nothing: what is there belongs to somebody else.
 claim   AwaitStanding -> AwaitOwed -> WriteFact(SUCCEEDED) -> AwaitEnd
@@ -35,10 +36,12 @@ from amends.producers.effects import (
     Write,
     WriteFact,
 )
+from amends.producers.family import Announced, Reference, announce_flow
 from amends.producers.flow import ScopeTerms
 from amends.producers.outcome import failure
 from amends.schemas.commands import Phase
 from amends.schemas.facts import UNKNOWN_OFFSET, Failure, WorkflowEvent, WorkflowStatus
+from amends.schemas.family import CHILD_STARTED_OFFSET
 
 
 class OnExisting(StrEnum):
@@ -112,15 +115,18 @@ def admissible(opening: Opening, started_offset: int, standing: Standing) -> Non
         raise refusals.exists(opening.terms.workflow_id, standing)
 
 
-def open_flow(opening: Opening) -> OpenFlow:
-    """Open the scope. Returns the ledger offset of its STARTED.
+def open_flow(opening: Opening, parent: Reference | None = None) -> OpenFlow:
+    """Open the scope, as a child of `parent`. Returns the ledger offset of its STARTED.
 
     Raises: LedgerUnavailable, LedgerUncertain; to resume also WorkflowTurned.
     """
     terms = opening.terms
     yield Follow()
+    announced = None if parent is None else (yield from announce_flow(terms, parent))
     now: Instant = yield ReadClock()
-    write: Write = yield WriteFact(_started(opening, now.wall_ms))
+    if announced is not None and now.elapsed_ms >= announced.begin_by_ms:
+        raise refusals.child_too_late(terms.workflow_id, announced.parent.workflow_id, announced.parent.lease_ms)
+    write: Write = yield WriteFact(_started(opening, announced, now.wall_ms))
     if not isinstance(write, Acknowledged):
         raise refusals.not_written(f"start of workflow {terms.workflow_id!r}", write)
     if opening.on_existing is OnExisting.RESUME and not opening.observe:
@@ -222,9 +228,11 @@ def heartbeat(terms: ScopeTerms, standing: Standing, instance: str, wall_ms: int
     return _event(terms, standing, WorkflowStatus.HEARTBEAT, wall_ms, lease_ms=terms.lease_ms, instance=instance)
 
 
-def _started(opening: Opening, wall_ms: int) -> WorkflowEvent:
+def _started(opening: Opening, announced: Announced | None, wall_ms: int) -> WorkflowEvent:
     terms = opening.terms
     attributes = {"on_existing": opening.on_existing.value, **dict(opening.attributes)}
+    if announced is not None:
+        attributes[CHILD_STARTED_OFFSET] = str(announced.offset)
     if opening.observe:
         attributes["mode"] = "observe"
     return WorkflowEvent(
@@ -236,6 +244,9 @@ def _started(opening: Opening, wall_ms: int) -> WorkflowEvent:
         lease_ms=terms.lease_ms,
         deadline_ms=opening.deadline_ms,
         policy=opening.policy,
+        parent_workflow_id=None if announced is None else announced.parent.workflow_id,
+        parent_workflow_offset=UNKNOWN_OFFSET if announced is None else announced.parent.workflow_offset,
+        child_started_at_ms=None if announced is None else announced.at_ms,
         timestamp_ms=wall_ms,
         traceparent=terms.traceparent,
         attributes=attributes,

@@ -11,6 +11,7 @@ from typing import Literal
 
 from amends.producers import refusals
 from amends.producers.drivers import drive
+from amends.producers.family import Reference
 from amends.producers.flow import ScopeTerms
 from amends.producers.runner import BareRunner, ObservingRunner, ScopeRunner
 from amends.producers.runtime import Runtime, default_runtime
@@ -44,7 +45,7 @@ from amends.producers.scope_flow import (
 from amends.schemas.policy import Policy, encode_policy
 from amends.tools.durations import Duration, duration_ms
 from amends.tools.errors import AmendsError, NotConfirmed
-from amends.tools.runner import Runner, mode
+from amends.tools.runner import Runner, active_runner, mode
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +71,8 @@ class Options:
     runtime: Runtime | None
     policy: Policy | None = None
     requested_by: str = ""
+    parent: Reference | None = None
+    detached: bool = False
 
 
 @dataclass(slots=True)
@@ -106,16 +109,46 @@ class Session:
 
     # --- the beginning ----------------------------------------------------------------------------------------------
 
-    def begin(self) -> OpenFlow | None:
-        """Return the flow that opens the scope, or None if none is to be driven and waited for."""
+    def _runtime(self) -> Runtime | None:
+        """Return the runtime of this scope, or None where nothing is recorded."""
+        if self._options.runtime is None and mode() == "off":
+            return None  # not even the settings are read
+        runtime = self._options.runtime or default_runtime()
+        return None if runtime.settings.mode == "off" else runtime
+
+    def parent_here(self) -> Scope | None:
+        """Return the scope around this one, if this one begins a child of it. Where agents are only watched nothing is
+        undone, and there are no families; nor is a scope around us that another process opened, before a fork."""
+        runner = active_runner.get()
+        if self._begun or self._options.detached or self._options.parent is not None:
+            return None
+        if not isinstance(runner, ScopeRunner) or runner.scope.terms.workflow_id == self.id:
+            return None
+        runtime = self._runtime()
+        if runtime is None or runtime.settings.mode != "enforce":
+            return None
+        if runner.scope.inherited():
+            return None
+        if not runner.scope.is_of(runtime):
+            raise refusals.other_ledger(self.id, runner.scope.terms.workflow_id)
+        return runner.scope
+
+    def parent_for_others(self) -> Scope | None:
+        """Return the scope of which others begin children, or None where nothing is undone."""
+        scope = self._acting()
+        return None if self.live is None or self.live.observe else scope
+
+    def begin(self, parent: Reference | None = None) -> OpenFlow | None:
+        """Return the flow that opens the scope, or None if none is to be driven and waited for.
+
+        Args:
+            parent: the workflow around it.
+        """
         if self._begun:
             raise RuntimeError(f"workflow {self.id!r}: a scope is entered once; make a new one")
         self._begun = True
-        options = self._options
-        if options.runtime is None and mode() == "off":
-            return None  # not even the settings are read
-        runtime = options.runtime or default_runtime()
-        if runtime.settings.mode == "off":
+        options, runtime = self._options, self._runtime()
+        if runtime is None:
             return None
         observe = runtime.settings.mode == "observe"
         deadline_ms = None if options.deadline is None else duration_ms(options.deadline)
@@ -123,7 +156,7 @@ class Session:
         terms = self._terms(runtime)
         opening = Opening(terms, runtime.instance, options.on_existing, observe, deadline_ms, policy=policy)
         self.live = _Live(Scope(opening, runtime), runtime, observe)
-        return open_flow(opening)
+        return open_flow(opening, None if observe else options.parent or parent)
 
     def _terms(self, runtime: Runtime) -> ScopeTerms:
         options, settings = self._options, runtime.settings

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
 
 from amends.producers.drivers import drive, drive_async
+from amends.producers.family import Reference, reference_flow
 from amends.producers.runtime import Runtime
 from amends.producers.savepoint_flow import NOT_UNDONE
 from amends.producers.scope_flow import OnExisting, Outcome
@@ -44,10 +45,15 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
             NotConfirmed.
         requested_by: the person on whose behalf the agent acts: he can't approve what it asks for.
         policy: what counts as a failure and what it leads to; by default any failure undoes everything.
+        parent: a `reference()` to the workflow that this one is a child of, taken in any process; by default the
+            workflow in whose scope this one is begun, if there is one. A parent's undoing undoes its children too,
+            those that have succeeded as well; a child's failure is its own, and the parent decides what follows.
+        detached: stand alone wherever it is begun.
         traceparent: the W3C trace context that the facts belong to.
         runtime: settings and ledger; by default those of the environment.
 
-    Raises, at the start: LedgerUnavailable, LedgerUncertain; to resume also WorkflowTurned.
+    Raises, at the start: LedgerUnavailable, LedgerUncertain; to resume, and inside a workflow that is being undone,
+        also WorkflowTurned; inside one that has claimed success, Rejected.
     Raises, at the end: WorkflowTurned if the success claimed is not what the ledger holds; AlreadyRunning for an id in
         use; NotConfirmed if asked to.
     """
@@ -66,12 +72,27 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
         runtime: Runtime | None = None,
         policy: Policy | None = None,
         requested_by: str = "",
+        parent: str | None = None,
+        detached: bool = False,
     ) -> None:
+        if detached and parent is not None:
+            raise ValueError(f"workflow {id!r}: a child of parent={parent!r} is not detached; give one of the two")
         if confirm not in ("warn", "raise"):
             raise ValueError(f"confirm={confirm!r} is neither 'warn' nor 'raise'")
         existing = OnExisting(on_existing)
         options = Options(
-            agent, existing, lease, deadline, confirm_within, confirm, traceparent, runtime, policy, requested_by
+            agent=agent,
+            on_existing=existing,
+            lease=lease,
+            deadline=deadline,
+            confirm_within=confirm_within,
+            confirm=confirm,
+            traceparent=traceparent,
+            runtime=runtime,
+            policy=policy,
+            requested_by=requested_by,
+            parent=Reference.read(parent) if parent else None,
+            detached=detached or parent == "",
         )
         self._session = Session(id, options)
         self._runner: Runner | None = None
@@ -145,6 +166,24 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
         if self.outcome is None:
             raise RuntimeError(f"workflow {self.id!r} has not ended: ask after its `with` block")
         return self.outcome
+
+    def reference(self) -> str:
+        """Return a text by which a workflow is begun as a child of this one in any process: `workflow(id, parent=...)`.
+        "" where nothing is undone: then that one stands alone. In an `async` scope use `reference_async`.
+
+        Raises:
+            LedgerUnavailable: no processor has answered the start of this workflow.
+            WorkflowTurned, Rejected: it begins no child any more.
+        """
+        scope = self._session.parent_for_others()
+        return "" if scope is None else str(drive(reference_flow(scope.terms), scope.perform))
+
+    async def reference_async(self) -> str:
+        """As `reference`, in a task."""
+        scope = self._session.parent_for_others()
+        if scope is None:
+            return ""
+        return str(await drive_async(reference_flow(scope.terms), scope.perform_async, scope.at_once_or_later))
 
     def savepoint(self, name: str) -> None:
         """Take a savepoint: a place that `undo_to` can go back to. It is confirmed by the ledger when this returns.
@@ -226,7 +265,9 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
 
     def __enter__(self) -> Self:
         session = self._session
-        flow = session.begin()
+        outer = session.parent_here()
+        parent = None if outer is None else drive(reference_flow(outer.terms), outer.perform)
+        flow = session.begin(parent)
         if flow is not None and session.live is not None and session.live.observe:
             session.open_observed(flow).join(OBSERVING_WAITS_MS / 1000)
         elif flow is not None:
@@ -247,7 +288,11 @@ class workflow:  # noqa: N801 - used as `with workflow(...)`, as a verb of the l
 
     async def __aenter__(self) -> Self:
         session = self._session
-        flow = session.begin()
+        outer = session.parent_here()
+        parent = None
+        if outer is not None:
+            parent = await drive_async(reference_flow(outer.terms), outer.perform_async, outer.at_once_or_later)
+        flow = session.begin(parent)
         if flow is not None and session.live is not None and session.live.observe:
             await asyncio.to_thread(session.open_observed(flow).join, OBSERVING_WAITS_MS / 1000)
         elif flow is not None:
