@@ -18,6 +18,7 @@ from amends.processors import records
 from amends.processors.state import Step
 from amends.producers import LeftOpen, ProducerSettings, Runtime, Succeeded, clock, workflow
 from amends.producers.effects import Write
+from amends.producers.testing import memory_runtime
 from amends.schemas.approvals import ApprovalState
 from amends.schemas.codec import encode
 from amends.schemas.commands import Incident, IncidentState, Phase, WorkflowEcho
@@ -474,3 +475,19 @@ def test_interrupted_while_it_waits_a_call_is_not_under_way(folded: Folded) -> N
         decide(folded)
         assert wire("acme", 5) == "wired acme"
     assert statuses(folded) == ["REQUESTED", "STARTED", "SUCCEEDED"]
+
+
+def test_the_ledger_in_memory_approves_and_rejects_for_users_own_tests() -> None:
+    WORLD.clear()
+    settings = ProducerSettings(approval_within_ms=20)
+    with memory_runtime(settings) as memory, workflow("w", agent="payer"):
+        refused(wire, "acme", 5)
+        memory.ledger.approve("w", by="payer")
+        refused(wire, "acme", 5)
+        memory.ledger.approve("w")
+        assert wire("acme", 5) == "wired acme"
+        refused(wire, "evil", 5)
+        memory.ledger.reject("w", reason="fraud")
+        assert refused(wire, "evil", 5).reason == "fraud"
+        send("ann")
+    assert WORLD == ["wire acme 5", "send ann"]

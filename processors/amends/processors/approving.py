@@ -65,29 +65,10 @@ def lapse(workflow: Workflow, at_ms: int) -> None:
 
 def told(workflow: Workflow) -> tuple[ToldApproval, ...]:
     """Return what the agent must know: what is asked for or granted in this epoch, and all that was rejected."""
+    asked = (workflow.steps[number] for number in sorted(workflow.asked))
     epoch = workflow.header.epoch
-    found = [(workflow.steps[number].step_id, workflow.steps[number].approval) for number in sorted(workflow.asked)]
-    return tuple(_told(step_id, a) for step_id, a in found if a is not None and _is_told(a, epoch))[-TOLD_MAX:]
-
-
-def _is_told(approval: Approval, epoch: int) -> bool:
-    if approval.state is ApprovalState.REJECTED:
-        return True
-    return approval.state is not ApprovalState.USED and approval.epoch == epoch
-
-
-def _told(step_id: str, approval: Approval) -> ToldApproval:
-    rejected = approval.state is ApprovalState.REJECTED
-    return ToldApproval(
-        step_id,
-        approval.state.value,
-        approval.epoch,
-        approval.argument_digest,
-        approval.version,
-        approval.by,
-        approval.reason if rejected else approval.refused or approval.reason,
-        approval.until_ms,
-    )
+    found = (approvals.told_of(s.step_id, s.approval, epoch) for s in asked if s.approval is not None)
+    return tuple(told for told in found if told is not None)[-TOLD_MAX:]
 
 
 def attributes_of(step: Step) -> dict[str, str]:

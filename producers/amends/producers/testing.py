@@ -23,9 +23,21 @@ from amends.producers.ledger import History, Listener, OnWritten
 from amends.producers.outside import use
 from amends.producers.runtime import Runtime
 from amends.producers.settings import ProducerSettings
+from amends.schemas import approvals
+from amends.schemas.approvals import Approval
 from amends.schemas.codec import decode, encode
 from amends.schemas.commands import EndedEpoch, Phase, WorkflowEcho
-from amends.schemas.facts import FENCE, Fact, StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
+from amends.schemas.facts import (
+    FENCE,
+    Decision,
+    Fact,
+    Party,
+    Resolution,
+    StepEvent,
+    StepStatus,
+    WorkflowEvent,
+    WorkflowStatus,
+)
 from amends.tools.errors import LedgerUnavailable
 
 Fault = Callable[[StepEvent | WorkflowEvent], Write | None]
@@ -45,6 +57,7 @@ class _Workflow:
     turns: tuple[EndedEpoch, ...] = ()
     savepoint: str = ""
     asked_offset: int = -1  # the workflow STARTED that was answered last
+    approvals: dict[str, Approval] = field(default_factory=dict[str, Approval])  # by step
 
 
 class MemoryLedger:
@@ -134,6 +147,14 @@ class MemoryLedger:
             state.phase, state.epoch = phase, state.epoch + 1
             self._echo(workflow_id)
 
+    def approve(self, workflow_id: str, *, by: str = "somebody", reason: str = "", stands_ms: int = 3_600_000) -> None:
+        """Approve, as a person would, every call of the workflow that waits for one."""
+        self._decide(workflow_id, Decision.APPROVE, by, reason, clock.wall_ms() + stands_ms)
+
+    def reject(self, workflow_id: str, *, by: str = "somebody", reason: str = "") -> None:
+        """Reject every call of the workflow that waits for a person, or that he has granted and that was not made."""
+        self._decide(workflow_id, Decision.REJECT, by, reason, None)
+
     def echo(self, echo: WorkflowEcho) -> None:
         """Send an echo as it is: stale, of another instance, of a zombie."""
         for listener in tuple(self._listeners[echo.workflow_id]):
@@ -176,7 +197,11 @@ class MemoryLedger:
         if fact.epoch != state.epoch:
             return fenced
         if isinstance(fact, StepEvent):
-            if fact.status not in (StepStatus.HEARTBEAT, StepStatus.REQUESTED):
+            if fact.approval is not None or fact.step_id in state.approvals:
+                self._approval(state, fact, offset)
+            if fact.status is StepStatus.REQUESTED:
+                return True
+            if fact.status is not StepStatus.HEARTBEAT:
                 state.attempts[fact.attempt] = fact.status
         elif fact.status is WorkflowStatus.SUCCEEDED and state.phase is Phase.RUNNING:
             state.phase = Phase.FINISHING
@@ -196,6 +221,40 @@ class MemoryLedger:
             return True
         return fenced
 
+    def _approval(self, state: _Workflow, fact: StepEvent, offset: int) -> None:
+        before, now_ms = state.approvals.get(fact.step_id), clock.wall_ms()
+        after: Approval | str | None = before
+        if fact.status is StepStatus.REQUESTED and fact.approval is not None:
+            after = approvals.requested(before, fact.approval, fact.agent_id, fact.epoch, offset, now_ms)
+        elif fact.status is StepStatus.STARTED and before is not None:
+            after = approvals.used(before, fact.approval, fact.attempt, fact.epoch, now_ms)
+        elif fact.status is StepStatus.NOT_EXECUTED and before is not None:
+            after = approvals.given_back(before, fact.attempt)
+        if isinstance(after, Approval):
+            state.approvals[fact.step_id] = after
+
+    def _decide(self, workflow_id: str, decision: Decision, by: str, reason: str, expires_at_ms: int | None) -> None:
+        with self._lock:
+            state = self._workflows[workflow_id]
+            for step_id, approval in state.approvals.items():
+                ruling = Resolution(
+                    workflow_id,
+                    decision,
+                    Party.PERSON,
+                    by,
+                    step_id=step_id,
+                    workflow_offset=state.offset,
+                    version=approval.version,
+                    reason=reason,
+                    timestamp_ms=clock.wall_ms(),
+                    step_epoch=approval.epoch,
+                    argument_digest=approval.argument_digest,
+                    expires_at_ms=expires_at_ms,
+                )
+                self._facts.append(ruling)
+                state.approvals[step_id] = approvals.ruled(approval, ruling, state.epoch, clock.wall_ms())
+            self._echo(workflow_id)
+
     def _echo(self, workflow_id: str) -> None:
         state = self._workflows[workflow_id]
         last = len(self._facts) - 1
@@ -209,6 +268,11 @@ class MemoryLedger:
                 answers_offset=state.asked_offset,
                 savepoint=state.savepoint,
                 turns=state.turns,
+                approvals=tuple(
+                    told
+                    for step_id, approval in state.approvals.items()
+                    if (told := approvals.told_of(step_id, approval, state.epoch)) is not None
+                ),
             )
         )
 
@@ -225,7 +289,8 @@ class Memory:
 def memory_runtime(settings: ProducerSettings | None = None) -> Iterator[Memory]:
     """Make a ledger in memory the one of this process, for the time of the block. Waits are short: a test that waits
     for a processor that is not there has its answer after half a second."""
-    chosen = settings or ProducerSettings(standing_within_ms=500, owed_within_ms=500, confirm_within_ms=500)
+    waits = {"standing_within_ms": 500, "owed_within_ms": 500, "confirm_within_ms": 500, "approval_within_ms": 500}
+    chosen = settings or ProducerSettings(**waits)
     ledger = MemoryLedger()
     runtime = Runtime(chosen, ledger)
     before = use(runtime)

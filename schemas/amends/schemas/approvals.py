@@ -20,6 +20,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from amends.schemas.commands import ToldApproval
 from amends.schemas.facts import ApprovalTerms, Decision, Resolution
 
 TROUBLE = "approval"
@@ -133,6 +134,23 @@ def given_back(approval: Approval, attempt: str) -> Approval:
     if approval.state is not ApprovalState.USED or approval.used_by != attempt:
         return approval
     return approval._replace(state=ApprovalState.GRANTED, used_by="")
+
+
+def told_of(step_id: str, approval: Approval, epoch: int) -> ToldApproval | None:
+    """Return what an agent in `epoch` is told: what it asks for or may use, and whatever was rejected."""
+    rejected = approval.state is ApprovalState.REJECTED
+    if not rejected and (approval.state is ApprovalState.USED or approval.epoch != epoch):
+        return None
+    return ToldApproval(
+        step_id,
+        approval.state.value,
+        approval.epoch,
+        approval.argument_digest,
+        approval.version,
+        approval.by,
+        approval.reason if rejected else approval.refused or approval.reason,
+        approval.until_ms,
+    )
 
 
 def _same(one: str, other: str) -> bool:
