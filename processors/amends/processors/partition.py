@@ -12,6 +12,7 @@ from its start (`placing`, `parked`, `refolding`).
 from __future__ import annotations
 
 from amends.processors import records
+from amends.processors.admission import Admission
 from amends.processors.alarms import Alarms
 from amends.processors.carrying import carries_of
 from amends.processors.contracts import ContractBook
@@ -41,7 +42,8 @@ class Partition:
         self._contracts = ContractBook()
         self._slots = Slots(self._contracts, self._outbox.as_sent)
         self._silences = Silences()
-        self._folding = Folding(self._slots, self._contracts, self._silences, terms)
+        self._admission = Admission(terms, partition)
+        self._folding = Folding(self._slots, self._contracts, self._silences, terms, self._admission)
         self._refolds = Refolds(self._slots, self._contracts, terms)
         self._touched: dict[Slot, None] = {}  # to be looked at by outputs(), in order of touch
         self._dirty: dict[Slot, None] = {}  # to be written by changes()
@@ -51,8 +53,10 @@ class Partition:
         self._graces = Alarms()  # when a workflow is to be forgotten
         self._carries = Alarms()  # when a Carry is to be written
         self._appended_at_ms = 0  # of the last record folded
+        self._looked_at_ms = 0  # when outputs were last asked for
         self._proposed_at_ms = 0  # the ledger's time when Timeouts were last asked for
         self._lanes_kept: set[tuple[str, str]] = set()  # as the changelog has them
+        self._kept_to = -1  # silences are kept up to there
         self.folded_to = -1
         self.facts_folded = 0
 
@@ -67,12 +71,14 @@ class Partition:
                 kept, self._outbox.lanes_missing = records.decode_partition(value)
                 self._silences.last_at_ms, self._silences.gaps = kept.last_at_ms, kept.gaps
                 self._lanes_kept = set(self._outbox.lanes_missing)
+        elif key.startswith(records.BREAKER_PREFIX):
+            self._admission.restore(key[len(records.BREAKER_PREFIX) :].decode(), value)
         elif key.startswith(records.CONTRACT_PREFIX) and value is not None:
             self._contracts.learn(key[len(records.CONTRACT_PREFIX) :].decode(), value)
 
     def restored(self, folded_to: int) -> None:
         """The changelog was read to its end. `folded_to` is the last offset that the checkpoint covers."""
-        self.folded_to = folded_to
+        self.folded_to = self._kept_to = folded_to
         for slot, header in self._slots.restored():
             if header is None:
                 self._refolds.want(slot, folded_to)
@@ -81,7 +87,7 @@ class Partition:
             if header.phase is Phase.RUNNING and header.deadline_ms is None and not live and not header.turns:
                 self._leases.set(slot, self._silences.heartbeat_due_ms(header.armed_at_ms, header.lease_ms))
             elif header.phase in (Phase.RUNNING, Phase.FINISHING, Phase.TURNED) or may_unwind(header):
-                self._slots.hot(slot)
+                self._admission.look(slot, self._slots.hot(slot))
                 self._touched[slot] = None
             else:
                 self._graces.set(slot, header.closed_at_ms + self._terms.grace_ms)
@@ -164,6 +170,12 @@ class Partition:
         for slot in touched:
             if slot.parked is None:
                 self._look_at(slot, now_ms)
+        while (slot := self._admission.next_turn(now_ms)) is not None:
+            if slot.parked is None:
+                self._look_at(slot, now_ms)
+        for incident in self._admission.incidents(now_ms):
+            self._outbox.tell(incident, now_ms)
+        self._looked_at_ms = now_ms
         while (slot := self._graces.take(self._appended_at_ms - 1)) is not None:
             self._forget(slot)
         return self._outbox.take()
@@ -172,7 +184,11 @@ class Partition:
         workflow = self._slots.hot(slot)
         sent = slot.sent
         assert sent is not None
-        self._wakes.set(slot, self._outbox.fill(workflow, sent, plan(workflow, self.folded_to, now_ms), now_ms))
+        made = plan(workflow, self.folded_to, now_ms)
+        self._admission.look(slot, workflow)
+        if made.commands:
+            made.commands = self._admission.admit(slot, workflow, made.commands, sent.commands, now_ms)
+        self._wakes.set(slot, self._outbox.fill(workflow, sent, made, now_ms))
         self._leases.set(slot, self._lease_ms(workflow, sent, now_ms))
         self._arm_carry(slot, workflow.header)
         if is_settled(workflow):
@@ -197,6 +213,7 @@ class Partition:
             kept.pop(slot, None)
         for alarms in (self._wakes, self._leases, self._graces, self._carries):
             alarms.set(slot, None)
+        self._admission.drop(slot)
         self._slots.drop(slot)
 
     def _lease_ms(self, workflow: Workflow, sent: Sent, now_ms: int) -> int | None:
@@ -263,7 +280,8 @@ class Partition:
         """Return when outputs(), timeouts() or refolding() has something if no record comes, None if never."""
         if self._refolds.is_wanted:
             return 0
-        due = (alarms.next_ms() for alarms in (self._wakes, self._leases, self._carries))
+        due = [alarms.next_ms() for alarms in (self._wakes, self._leases, self._carries)]
+        due.append(self._admission.next_due_ms(self._looked_at_ms))
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     # --- what is kept -----------------------------------------------------------------------------------------------
@@ -276,7 +294,8 @@ class Partition:
         made.extend((key, None) for key in self._dropped)
         for slot in self._dirty:
             made.extend(_changes_of(slot))
-        if made or self._lanes_kept != self._outbox.lanes_missing:
+        if made or self._kept_to < self.folded_to or self._lanes_kept != self._outbox.lanes_missing:
+            self._kept_to = self.folded_to
             self._lanes_kept = set(self._outbox.lanes_missing)
             value = records.encode_partition(self._silences, self._outbox.lanes_missing)
             made.append((records.PARTITION_KEY, value))
