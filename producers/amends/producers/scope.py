@@ -316,7 +316,7 @@ class Scope:
             self._sent_at_ms = 0  # nobody has heard from us: a heartbeat is due
         elif fact.status is WorkflowStatus.STARTED:
             self._begun(write.offset)
-        elif fact.status is StepStatus.STARTED:
+        elif isinstance(fact, StepEvent) and fact.status is StepStatus.STARTED:
             with self._lock:
                 self._book.placed(fact, write.offset)
         return write

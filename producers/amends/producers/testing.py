@@ -289,8 +289,9 @@ class Memory:
 def memory_runtime(settings: ProducerSettings | None = None) -> Iterator[Memory]:
     """Make a ledger in memory the one of this process, for the time of the block. Waits are short: a test that waits
     for a processor that is not there has its answer after half a second."""
-    waits = {"standing_within_ms": 500, "owed_within_ms": 500, "confirm_within_ms": 500, "approval_within_ms": 500}
-    chosen = settings or ProducerSettings(**waits)
+    chosen = settings or ProducerSettings(
+        standing_within_ms=500, owed_within_ms=500, confirm_within_ms=500, approval_within_ms=500
+    )
     ledger = MemoryLedger()
     runtime = Runtime(chosen, ledger)
     before = use(runtime)
