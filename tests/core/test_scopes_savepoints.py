@@ -48,6 +48,17 @@ def test_an_agent_undoes_to_a_savepoint_goes_on_and_succeeds(folded: Folded) -> 
     assert story.open == ()
 
 
+def test_what_a_second_undoing_took_back_is_made_again(folded: Folded) -> None:
+    with workflow("w") as wf:
+        wf.savepoint("begun")
+        charge("cus_1", 1)
+        wf.undo_to("begun")
+        for _ in range(2):
+            charge.options(call_id="the charge")("cus_1", 2)
+            wf.undo_to("begun")
+    assert names_undone(folded) == ["shop.charge"] * 3
+
+
 async def test_a_task_undoes_to_a_savepoint(folded: Folded) -> None:
     async with workflow("w") as wf:
         await wf.savepoint_async("begun")

@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 def is_condemned(places: Iterable[Place], turns: tuple[EndedEpoch, ...]) -> bool:
     """Whether one of these STARTED stands behind where a turn went back to."""
-    return bool(turns) and any(p.epoch <= t.epoch and p.offset > t.offset for t in turns for p in places)
+    return bool(turns) and any(p.epoch <= t.epoch and p.offset > t.offset for p in places for t in turns)
 
 
 @dataclass(slots=True)
