@@ -25,6 +25,7 @@ from amends.schemas.facts import (
     StepEvent,
     StepStatus,
     Timeout,
+    TimeoutKind,
     UndoStatus,
     WorkflowEvent,
     WorkflowStatus,
@@ -228,6 +229,19 @@ def test_a_deadline_holds_after_a_restart_in_the_middle_of_a_long_silence() -> N
     ledger.crash()
     ledger.wait(1_000_000, step_ms=5_000)
     assert "deadline" in ledger.workflow.header.turned_reason
+
+
+@pytest.mark.parametrize("kind", [TimeoutKind.DEADLINE, TimeoutKind.HEARTBEAT])
+def test_a_timeout_proposed_before_a_success_and_appended_behind_it_turns_nothing(kind: TimeoutKind) -> None:
+    ledger = Ledger()
+    ledger.append(WorkflowEvent("w", 0, WorkflowStatus.STARTED, agent_id="a", lease_ms=LEASE_MS, deadline_ms=LEASE_MS))
+    ledger.did("x", contract_of("x"))
+    armed_offset = ledger.workflow.header.armed_offset
+    ledger.now_ms += 2 * LEASE_MS
+    ledger.said(WorkflowStatus.SUCCEEDED)
+    ledger.append(Timeout("w", kind, 0, armed_offset, ledger.now_ms))
+    assert ledger.phase == "SUCCEEDED"
+    assert ledger.commanded() == []
 
 
 def test_a_record_from_the_future_does_not_keep_silent_agents_alive_for_ever() -> None:

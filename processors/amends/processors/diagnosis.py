@@ -100,6 +100,8 @@ def ran_out(header: Header, fact: Timeout, silences: Silences, at_ms: int) -> st
             if at_ms >= due_ms
             else None
         )
+    if header.phase not in (Phase.RUNNING, Phase.FINISHING):
+        return None  # proposed before the end and appended behind it: what succeeded stays
     if header.finishing_since_ms or header.deadline_ms is None or at_ms < header.started_at_ms + header.deadline_ms:
         return None
     return f"the deadline of {header.deadline_ms / 1000:g} s passed" if fact.kind is TimeoutKind.DEADLINE else None
