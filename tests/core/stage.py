@@ -24,6 +24,7 @@ from amends.compensators.effects import (
     ProbeAnswer,
     ReadBack,
     ReadClock,
+    ReadWallClock,
     Renew,
     Report,
     Settle,
@@ -143,6 +144,8 @@ class Stage:
                 return tuple(f for f in self.ledger if effect.from_offset <= f.offset <= effect.to_offset)
             case ReadClock():
                 self.now_ms += self.ms_per_clock
+                return self.now_ms
+            case ReadWallClock():
                 return self.now_ms
             case CallUndo() | CallForward():
                 self.now_ms += self.call_takes_ms

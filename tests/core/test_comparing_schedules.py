@@ -25,6 +25,7 @@ from amends.compensators.effects import (
     LedgerFact,
     ReadBack,
     ReadClock,
+    ReadWallClock,
     Renew,
     Settle,
     ShowsOurs,
@@ -140,7 +141,7 @@ class Play:
             case ReadBack():
                 entries = self.ledger.entries[effect.from_offset : effect.to_offset + 1]
                 return tuple(LedgerFact(e.offset, decode(e.value or b"")) for e in entries)  # type: ignore[arg-type]
-            case ReadClock():
+            case ReadClock() | ReadWallClock():
                 return now_ms
             case Wait():
                 self.ledger.now_ms += effect.duration_ms

@@ -131,7 +131,7 @@ class WorkerProcess(Process):
     def _perform(self, command: Any, owner: str, effect: Any, answer: Callable[[Any], None]) -> None:
         pipeline, schedule = self.pipeline, self.pipeline.schedule
         match effect:
-            case asks.ReadClock():
+            case asks.ReadClock() | asks.ReadWallClock():
                 answer(schedule.now_ms)
             case asks.Claim() | asks.Renew() | asks.Settle():
                 schedule.after(pipeline.delay_ms(2), lambda: self._ask_registry(effect, answer), self)

@@ -4,6 +4,9 @@
 there*. It is asked again after the handler, whose word alone closes nothing where the world can be asked. An undeclared
 exception, silence and "not yet" are UNKNOWN; only a declared refusal is FAILED.
 
+A remote may take an undo and do it later (202, `Accepted`): UNKNOWN too. While it may be at it the entry says `polls`:
+the world is asked, and *still there* is "not yet"; the handler does not run.
+
 An undo that compares looks at the world before anything else of it:
 
     the world shows                      the attempt
@@ -44,10 +47,11 @@ from amends.compensators.effects import (
     VerifyAnswer,
     Wait,
     half_is_gone,
+    is_forgotten,
 )
 from amends.compensators.ownership import CLOSING
 from amends.schemas.commands import UndoCommand, UndoEntry
-from amends.schemas.facts import Failure, UndoEvent, UndoStatus
+from amends.schemas.facts import ACCEPTED, Failure, UndoEvent, UndoStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,8 @@ def outcome_of(member: Member, started_at_ms: int) -> Steps[UndoEvent]:
         answer: VerifyAnswer = yield AskVerify(member.command, entry, within_ms)
         if not isinstance(answer, IsStillThere):
             return _verified(member.event(UndoStatus.UNDONE), answer)
+        if entry.polls:
+            return _not_yet(member, answer.evidence)
         now_ms = yield ReadClock()
         if half_is_gone(started_at_ms, now_ms, entry.lease_ms):
             return _late(member)
@@ -107,12 +113,16 @@ def outcome_of(member: Member, started_at_ms: int) -> Steps[UndoEvent]:
         shows: Comparison = yield Compare(member.command, entry, started_at_ms + entry.lease_ms - now_ms)
         if not isinstance(shows, ShowsOurs):
             return _not_over_others(member, shows)
+        if entry.polls:
+            return _not_yet(member, "the world still shows what the call wrote")
         now_ms = yield ReadClock()
         if half_is_gone(started_at_ms, now_ms, entry.lease_ms):
             return _late(member)
+    if (yield from is_forgotten(entry.not_after_ms)):
+        return member.event(UndoStatus.RELEASED, evidence="the remote has forgotten the key of an earlier attempt")
     gone_ms = now_ms - started_at_ms
     begin_within_ms = (entry.lease_ms + 1) // 2 - gone_ms
-    result: CallAnswer = yield CallUndo(member.command, entry, begin_within_ms, entry.lease_ms - gone_ms)
+    result: CallAnswer = yield CallUndo(member.command, entry, begin_within_ms, entry.lease_ms - gone_ms, member.owner)
     outcome = _as_event(member, result)
     if outcome.status in CLOSING and (entry.verify is not None or entry.compares):
         return (yield from _verify_after(member, outcome))
@@ -129,6 +139,11 @@ def _not_over_others(member: Member, shows: ShowsBefore | ShowsOther | NobodyKno
         case NobodyKnows():
             error = shows.error or Failure("amends.NotRead", "what is there now could not be read")
             return member.event(UndoStatus.FAILED, error=error, retryable=True)
+
+
+def _not_yet(member: Member, evidence: str) -> UndoEvent:
+    said = "the remote took it before and is not done yet" + (f": {evidence}" if evidence else "")
+    return member.event(UndoStatus.UNKNOWN, evidence=said, error=Failure(ACCEPTED, said))
 
 
 def _late(member: Member) -> UndoEvent:

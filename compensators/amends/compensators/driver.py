@@ -23,6 +23,7 @@ from amends.compensators.effects import (
     Effect,
     ReadBack,
     ReadClock,
+    ReadWallClock,
     Renew,
     Report,
     Settle,
@@ -106,6 +107,8 @@ class Driver:
                 return await self._reader.read_back(from_offset, to_offset)
             case ReadClock():
                 return lease_clock_ms()
+            case ReadWallClock():
+                return int(time.time() * 1000)
             case CallUndo():
                 return await self._handlers.call_undo(effect, self._reader)
             case AskVerify():

@@ -202,6 +202,11 @@ class ReadClock:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadWallClock:
+    """-> int: milliseconds since 1970, as this machine has it. Only for what a remote forgets at a date."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallUndo:
     """-> CallAnswer. Begun within `begin_within_ms` or not at all (NotBegun); cut at `end_within_ms` (Uncertain)."""
 
@@ -209,6 +214,7 @@ class CallUndo:
     entry: UndoEntry
     begin_within_ms: int
     end_within_ms: int
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +250,7 @@ class CallForward:
     command: ResendCommand
     begin_within_ms: int
     end_within_ms: int
+    attempt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +267,7 @@ Effect = (
     | Write
     | ReadBack
     | ReadClock
+    | ReadWallClock
     | CallUndo
     | AskVerify
     | Compare
@@ -295,6 +303,14 @@ def write_surely(facts: tuple[Fact, ...]) -> Steps[None]:
         waiting = tuple(fact for fact, answer in zip(waiting, answers, strict=True) if isinstance(answer, Unwritten))
         if waiting:
             yield Wait(WRITE_AGAIN_MS)
+
+
+def is_forgotten(not_after_ms: int | None) -> Steps[bool]:
+    """Whether the remote has forgotten the key by now, so that what may have taken must not be sent again."""
+    if not_after_ms is None:
+        return False
+    now_ms: int = yield ReadWallClock()
+    return now_ms >= not_after_ms
 
 
 def half_is_gone(since_ms: int, now_ms: int, lease_ms: int) -> bool:

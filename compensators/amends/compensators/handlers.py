@@ -94,7 +94,7 @@ class Handlers:
 
     async def call_undo(self, effect: CallUndo, source: StepSource) -> CallAnswer:
         now_ms = lease_clock_ms()
-        asked = _about_undo(effect.command, effect.entry, Role.UNDO, effect.entry.handler)
+        asked = _about_undo(effect.command, effect.entry, Role.UNDO, effect.entry.handler, effect.owner)
         answer = await self._ask(asked(now_ms + effect.begin_within_ms, now_ms + effect.end_within_ms), source)
         return cast("CallAnswer", answer)
 
@@ -113,7 +113,7 @@ class Handlers:
         command = effect.command
         end_by_ms = lease_clock_ms() + command.lease_ms
         running = RunningStep(command.workflow_id, command.step_id, "", command.key, command.tool_name)
-        offsets = (command.started_offset, -1)
+        offsets = (command.started_offset, command.outcome_offset)
         asked = _Question(
             Role.PROBE, command.handler, command.kind, running, None, offsets, lambda: command.key, end_by_ms, end_by_ms
         )
@@ -122,7 +122,15 @@ class Handlers:
     async def call_forward(self, effect: CallForward, source: StepSource) -> CallAnswer:
         command = effect.command
         now_ms = lease_clock_ms()
-        running = RunningStep(command.workflow_id, command.step_id, "", command.key, command.tool_name)
+        running = RunningStep(
+            command.workflow_id,
+            command.step_id,
+            effect.attempt,
+            command.key,
+            command.tool_name,
+            workflow_offset=command.workflow_offset,
+            started_offset=command.started_offset,
+        )
         asked = _Question(
             Role.FORWARD,
             command.tool_name,
@@ -191,8 +199,20 @@ class Handlers:
                 timer.cancel()
 
 
-def _about_undo(command: UndoCommand, entry: UndoEntry, role: Role, name: str) -> Callable[[int, int], _Question]:
-    running = RunningStep(command.workflow_id, entry.step_id, str(entry.attempt), entry.key, entry.tool_name)
+def _about_undo(
+    command: UndoCommand, entry: UndoEntry, role: Role, name: str, owner: str = ""
+) -> Callable[[int, int], _Question]:
+    running = RunningStep(
+        command.workflow_id,
+        entry.step_id,
+        str(entry.attempt),
+        entry.key,
+        entry.tool_name,
+        workflow_offset=command.workflow_offset,
+        started_offset=entry.started_offset,
+        generation=entry.generation,
+        owner=owner,
+    )
 
     def asked(begin_by_ms: int, end_by_ms: int) -> _Question:
         return _Question(

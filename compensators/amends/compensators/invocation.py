@@ -21,6 +21,7 @@ from amends.compensators.verdicts import (
     not_deployed,
     odd_capture,
     probe_answer,
+    taken_for_later,
     uncertain,
     undo_answer,
     undo_error,
@@ -30,11 +31,11 @@ from amends.schemas.codec import UnreadableRecord, decode_as
 from amends.schemas.contract import Contract
 from amends.schemas.facts import Failure
 from amends.schemas.payload import decode_payload
-from amends.tools.answers import Present
+from amends.tools.answers import Accepted, Present
 from amends.tools.errors import NoHandler
 from amends.tools.handlers import Role
 from amends.tools.registry import HandlerRegistry
-from amends.tools.resolve import Resolved, resolve
+from amends.tools.resolve import Resolved, is_accepted, resolve
 from amends.tools.runner import RunningStep, running
 from amends.tools.step import Step
 
@@ -111,7 +112,8 @@ def _call(tools: HandlerRegistry, asked: Invocation) -> Any:
 def _judged(asked: Invocation, value: object) -> Answer:
     match asked.role:
         case Role.UNDO:
-            return undo_answer(value)
+            said = asked.step_running.said_accepted
+            return undo_answer(value if said is None else Accepted(said))
         case Role.VERIFY:
             return verify_answer(value)
         case Role.PROBE:
@@ -122,18 +124,34 @@ def _judged(asked: Invocation, value: object) -> Answer:
             return odd_capture(value) or compared(asked.step, asked.contract, value)
         case Role.FORWARD:
             sent = call_answer(value, RESULT_BYTES_MAX)
+            if isinstance(sent, Succeeded) and (taken := _taken_for_later(asked, value)) is not None:
+                return Uncertain(taken)
             return _with_arguments(asked, sent, value) if isinstance(sent, Succeeded) else sent
+
+
+def _taken_for_later(asked: Invocation, value: object) -> Failure | None:
+    """Return how it is recorded that the remote of a call only took it; None if it did it."""
+    said = asked.step_running.said_accepted
+    if said is not None:
+        return taken_for_later(said)
+    contract = _contract(asked)
+    if contract is not None and asked.step is not None and is_accepted(contract, asked.step.input, value):
+        return taken_for_later("")
+    return None
+
+
+def _contract(asked: Invocation) -> Contract | None:
+    try:
+        return None if asked.contract is None else decode_as(Contract, asked.contract)
+    except UnreadableRecord:
+        return None
 
 
 def _with_arguments(asked: Invocation, answer: Answer, output: object) -> Answer:
     """Resolve the undo's arguments from what is now known. Where that fails a person is asked, so it says why."""
-    if not isinstance(answer, Succeeded | ProbeAnswer) or asked.contract is None or asked.step is None:
+    contract, step = _contract(asked), asked.step
+    if not isinstance(answer, Succeeded | ProbeAnswer) or contract is None or step is None:
         return answer
-    try:
-        contract = decode_as(Contract, asked.contract)
-    except UnreadableRecord:
-        return answer
-    step = asked.step
     ids = {**step.external_resource_ids, **answer.external_resource_ids}
     found = resolve(contract, input=step.input, output=output, captured=step.captured, external_resource_ids=ids)
     if isinstance(found, Resolved):

@@ -30,6 +30,7 @@ from amends.compensators.effects import (
     Write,
     Written,
     half_is_gone,
+    is_forgotten,
     write_surely,
 )
 from amends.compensators.ownership import resend_is_void
@@ -103,9 +104,11 @@ def _send(command: ResendCommand, started: StepEvent, own_offset: int, started_a
     now_ms: int = yield ReadClock()
     if half_is_gone(started_at_ms, now_ms, command.lease_ms):
         return _not_executed(started, "half the lease had gone before the call")
+    if (yield from is_forgotten(command.not_after_ms)):
+        return _not_executed(started, "the remote no longer remembers the key of the call")
     gone_ms = now_ms - started_at_ms
     begin_within_ms = (command.lease_ms + 1) // 2 - gone_ms
-    answer: CallAnswer = yield CallForward(command, begin_within_ms, command.lease_ms - gone_ms)
+    answer: CallAnswer = yield CallForward(command, begin_within_ms, command.lease_ms - gone_ms, started.attempt)
     return _as_event(started, answer)
 
 

@@ -22,10 +22,11 @@ from amends.compensators.effects import (
     Uncertain,
     VerifyAnswer,
 )
-from amends.schemas.facts import Decision, Failure
+from amends.schemas.facts import ACCEPTED, Decision, Failure
 from amends.schemas.payload import encode_bounded
 from amends.tools.answers import (
     Absent,
+    Accepted,
     AlreadyUndone,
     NothingToUndo,
     NotUndone,
@@ -96,6 +97,8 @@ def undo_answer(value: object) -> CallAnswer:
         case NotUndone():
             error = Failure("amends.NotUndone", words_of(value.reason, MESSAGE_CHARACTERS_MAX))
             return Refused(error, bool(value.retryable), bool(value.key_refused))
+        case Accepted(evidence=evidence):
+            return Uncertain(taken_for_later(evidence))
         case StillThere(evidence=evidence) | Unknown(evidence=evidence):
             return Uncertain(Failure("amends.NotYet", _evidence(evidence or f"it answered {type(value).__name__}")))
         case Present() | Absent():
@@ -104,6 +107,11 @@ def undo_answer(value: object) -> CallAnswer:
             return Succeeded()
         case _:
             return Succeeded(output_payload=encode_bounded(value, OUTPUT_BYTES_MAX).data)
+
+
+def taken_for_later(evidence: str) -> Failure:
+    """Return how it is recorded that a remote took a request, to do it later."""
+    return Failure(ACCEPTED, words_of(evidence or "the remote took it and does it later", MESSAGE_CHARACTERS_MAX))
 
 
 def undo_error(handler: Handler, error: BaseException) -> CallAnswer:

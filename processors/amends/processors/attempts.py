@@ -8,7 +8,8 @@
 | succeeded    |         |                  |           | incident, stays      |               |
 | failed, not… |         |                  | incident, succeeded | (first wins) |             |
 
-An attempt never goes back. Of two different ends, SUCCEEDED counts and a person is told.
+An attempt never goes back. Of two different ends, SUCCEEDED counts and a person is told. One that the remote took, to
+do it later, is unknown and *accepted*: what it answered is kept, for the probe is asked with it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from amends.processors.state import (
 )
 from amends.schemas.contract import Contract
 from amends.schemas.data_flow import IDS_MAX, RULES, bounded
-from amends.schemas.facts import Decision, Party, Resolution, StepEvent, StepStatus
+from amends.schemas.facts import ACCEPTED, Decision, Party, Resolution, StepEvent, StepStatus
 
 DIGEST_KEPT = 16
 """Digits of a call's digest that are kept: calls of one workflow are told apart by it, nothing else."""
@@ -98,7 +99,7 @@ def fold_evidence(step: Step, fact: Resolution, offset: int, at_ms: int) -> Step
             step,
             present=True,
             outcome_offset=offset if fact.output_payload is not None else step.outcome_offset,
-            undo_arguments=fact.undo_arguments or step.undo_arguments,
+            undo_arguments=step.undo_arguments if _is_commanded(step) else fact.undo_arguments or step.undo_arguments,
         )
         step = _with_makes(step, fact)
     elif fact.decision in (Decision.ABSENT, Decision.MARK_ABSENT):
@@ -112,6 +113,12 @@ def fold_evidence(step: Step, fact: Resolution, offset: int, at_ms: int) -> Step
                 step, "contradiction", f"{fact.by} says absent of a call that reported success", offset, at_ms
             )
     return step
+
+
+def _is_commanded(step: Step) -> bool:
+    """Whether an attempt of the undo may be under way: it keeps its arguments, for they go with its key."""
+    undo = step.undo
+    return step.undo_arguments is not None and undo is not None and undo.state in (UndoState.DUE, UndoState.OPEN)
 
 
 def with_trouble(step: Step, kind: str, reason: str, offset: int, at_ms: int) -> Step:
@@ -156,9 +163,17 @@ def _with_description(step: Step, fact: StepEvent, offset: int, at_ms: int) -> S
         step = replace(step, outcome_offset=offset)
     if fact.status is StepStatus.SUCCEEDED:
         step = _with_makes(step, fact)
+    elif _is_accepted(fact):
+        step = _with_makes(step, fact)
+        if step.outcome_offset == NOWHERE and fact.output_payload is not None:
+            step = replace(step, outcome_offset=offset)
     if fact.undo_arguments is not None and (step.undo_arguments is None or fact.status is StepStatus.SUCCEEDED):
         step = replace(step, undo_arguments=fact.undo_arguments)
     return step
+
+
+def _is_accepted(fact: StepEvent) -> bool:
+    return fact.status is StepStatus.UNKNOWN and fact.error is not None and fact.error.type == ACCEPTED
 
 
 def _flow(fact: StepEvent) -> DataFlow | None:
@@ -198,6 +213,8 @@ def _ended(step: Step, index: int | None, attempt: Attempt | None, fact: StepEve
         ended = replace(attempt, state=after, ended_offset=offset, ended_at_ms=at_ms)
     else:
         ended = replace(attempt, state=after)
+    if _is_accepted(fact) and ended.state is AttemptState.UNKNOWN:
+        ended = replace(ended, accepted=True)
     step = _put(step, index, ended)
     given_up = ended.state is AttemptState.NOT_EXECUTED and ended is not attempt
     if fact.writer is Party.COMPENSATOR and attempt is not None and given_up:

@@ -4,6 +4,9 @@ probe -> re-send with the same key (only of a condemned step) -> undo as it is, 
 incident.
 
 A step that is PRESENT but whose undo arguments need an output nobody has seen climbs the second rung too.
+A remote that took the request and does it later (202) is polled: its probe is asked, backing off, until the remote may
+take no longer, whatever the count; only then the next rung.
+
 An irreversible call is never sent again. Neither is one whose undo compares: it would write over what somebody else
 wrote since, and the comparison tells by itself whether there is anything to undo.
 """
@@ -13,7 +16,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from amends.processors.state import NOWHERE, AttemptState, Standing, Step, is_key_remembered, settles_at_ms
+from amends.processors.state import (
+    NOWHERE,
+    AttemptState,
+    Standing,
+    Step,
+    asked_from_ms,
+    is_key_remembered,
+    settles_at_ms,
+)
 from amends.schemas.contract import COMPARE, Contract, Effect, Idempotency
 
 RESENDS_MAX = 3
@@ -44,9 +55,10 @@ def climb(step: Step, what: Standing, contract: Contract | None, *, condemned: b
     settled_ms = settles_at_ms(step, contract)
     if contract is None:
         return Climb(Rung.INCIDENT, settled_ms)
-    if what is Standing.UNKNOWN and contract.probe is not None and step.probes < contract.probe.attempts_max:
-        again_ms = _probe_again_ms(step, contract)
-        return Climb(Rung.PROBE, max(settled_ms, again_ms))
+    if what is Standing.UNKNOWN and contract.probe is not None:
+        ask_at_ms = max(asked_from_ms(step, contract), _probe_again_ms(step, contract))
+        if step.probes < contract.probe.attempts_max or max(ask_at_ms, now_ms) < settled_ms:
+            return Climb(Rung.PROBE, ask_at_ms)
     if condemned and _can_resend(step, contract, now_ms):
         return Climb(Rung.RESEND, max(settled_ms, _resend_again_ms(step, contract)))
     if (

@@ -216,8 +216,8 @@ def _unknown(step: Step, undo: Undo, contract: Contract | None, offset: int, at_
     awaited = at_ms < undo.accepted_until_ms
     undo = replace(undo, spent=undo.spent + (0 if awaited else 1), doubt=True, last_error=words)
     terms = contract.undo if contract is not None else None
-    if awaited and terms is not None:
-        return _after_end(step, _granted(undo, _polled_at_ms(undo, terms, contract, at_ms)), offset, at_ms)
+    if awaited and contract is not None:
+        return _after_end(step, _granted(undo, _polled_at_ms(undo, contract, at_ms)), offset, at_ms)
     if (
         contract is None
         or terms is None
@@ -241,9 +241,10 @@ def _with_acceptance(undo: Undo, fact: UndoEvent, contract: Contract | None, at_
     return replace(undo, accepted_attempt=fact.attempt, accepted_until_ms=at_ms + contract.undo.accepted_ms)
 
 
-def _polled_at_ms(undo: Undo, terms: UndoTerms, contract: Contract | None, at_ms: int) -> int:
+def _polled_at_ms(undo: Undo, contract: Contract, at_ms: int) -> int:
     """When to look again at what the remote took; not before it may take no longer, if nobody can look."""
-    assert contract is not None
+    terms = contract.undo
+    assert terms is not None, "what was taken has terms"
     if not can_be_tried_again(terms, contract, undo.first_opened_at_ms or at_ms, at_ms):
         return undo.accepted_until_ms
     return at_ms + max(terms.settle_ms, _backoff_ms(contract, undo.attempt - undo.accepted_attempt + 1))

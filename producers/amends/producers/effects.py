@@ -13,7 +13,7 @@ from typing import Any
 
 from amends.schemas.commands import EndedEpoch, Phase, ToldApproval, ToldStep
 from amends.schemas.contract import Contract
-from amends.schemas.facts import Fact, StepEvent, WorkflowEvent
+from amends.schemas.facts import UNKNOWN_OFFSET, Fact, StepEvent, WorkflowEvent
 from amends.tools.handlers import Handler
 
 # --- answers --------------------------------------------------------------------------------------------------------
@@ -72,9 +72,10 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The body returned."""
+    """The body returned. `accepted` is what it said of a remote that only took the request and does it later."""
 
     value: Any
+    accepted: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +270,8 @@ class Invoke:
     step_id: str
     attempt: str
     lease_ms: int
+    workflow_offset: int = UNKNOWN_OFFSET
+    started_offset: int = UNKNOWN_OFFSET  # where the STARTED stands
 
 
 @dataclass(frozen=True, slots=True)

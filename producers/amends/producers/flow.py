@@ -97,11 +97,16 @@ def call_flow(call: Call, terms: ScopeTerms) -> CallFlow:
         asked = yield ReadClock()  # the half lease begins before STARTED is sent, and the read is behind us
         undo_arguments = undo_arguments_known_before(call, captured)
         started = replace(started, captured=captured, undo_arguments=undo_arguments, timestamp_ms=asked.wall_ms)
-    known = yield from _cleared(started, asked, admit, admission, terms, subject)
-    if known is not None:
-        return _answered(known, subject, terms, standing)
+    cleared = yield from _cleared(started, asked, admit, admission, terms, subject)
+    if not isinstance(cleared, int):
+        return _answered(cleared, subject, terms, standing)
     result: Result = yield Invoke(
-        forward_key(started.step_id), started.step_id, started.attempt, started.lease_ms or terms.lease_ms
+        forward_key(started.step_id),
+        started.step_id,
+        started.attempt,
+        started.lease_ms or terms.lease_ms,
+        started.workflow_offset,
+        cleared,
     )
     yield from _told(started, call, result, terms, asked)
     return result
@@ -165,8 +170,9 @@ def _answered(admission: NotMade, subject: str, terms: ScopeTerms, standing: Sta
 
 def _cleared(
     started: StepEvent, asked: Instant, admit: Admit, admission: Admitted, terms: ScopeTerms, subject: str
-) -> Generator[Effect, Any, NotMade | None]:
-    """Write the intent and look whether the call may be made. Returns what is known of it if another makes it."""
+) -> Generator[Effect, Any, NotMade | int]:
+    """Write the intent and look whether the call may be made. Returns where the intent stands, or what is known of the
+    call if another makes it."""
     lease_ms = min(started.lease_ms or terms.lease_ms, terms.lease_ms)
     try:
         write: Write = yield WriteFact(started)
@@ -180,7 +186,7 @@ def _cleared(
         known = yield from yielded_to(started, admit, admission, write.offset)
         if known is None:
             yield from fenced(started, asked, lease_ms, terms.workflow_id, subject)
-        return known
+        return write.offset if known is None else known
     except (GeneratorExit, AmendsError):  # dropped, so that nothing more can be yielded; or said already
         raise
     except BaseException as interruption:

@@ -1,8 +1,8 @@
 """How a call ended, as a fact. Total: whatever the body returned or raised, something is recorded.
 
 A declared refusal that answers the only send of the attempt is FAILED; every other exception, timeout, cancellation or
-kill is UNKNOWN, for the effect may have landed. An output too large to be recorded is cut to its digest, and what the
-undo needs of it is resolved first.
+kill is UNKNOWN, for the effect may have landed; so is a call whose remote only took it, to do it later. An output too
+large to be recorded is cut to its digest, and what the undo needs of it is resolved first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from amends.producers.effects import Raised, Result, Returned
 from amends.schemas.contract import Contract
 from amends.schemas.data_flow import RULES, ids_made
-from amends.schemas.facts import Failure, StepEvent, StepStatus
+from amends.schemas.facts import ACCEPTED, Failure, StepEvent, StepStatus
 from amends.schemas.keys import digest
 from amends.schemas.payload import Bounded, decode_payload, encode_bounded, encode_payload
 from amends.tools.handlers import Handler
@@ -25,6 +25,7 @@ from amends.tools.resolve import (
     Missing,
     Resolved,
     Unresolved,
+    is_accepted,
     needs_outcome,
     resolve,
     written_by_call,
@@ -219,9 +220,14 @@ def failure(error: BaseException, secrets: Collection[str] = ()) -> Failure:
         message = str(error)
     except Exception as broken:  # an exception whose own words raise is still an outcome
         message = f"(its message could not be read: {type(broken).__name__})"
+    return Failure(qualified_name(type(error)), redacted(message, secrets))
+
+
+def redacted(message: str, secrets: Collection[str]) -> str:
+    """Return a message as the ledger takes it, without `secrets`."""
     for secret in sorted(filter(None, tuple(secrets)), key=len, reverse=True):  # a longer one may hold a shorter one
         message = message.replace(secret, "(secret)")
-    return Failure(qualified_name(type(error)), _text(message))
+    return _text(message)
 
 
 def _succeeded(started: StepEvent, call: Call, result: Returned, limits: Limits, wall_ms: int) -> StepEvent:
@@ -239,6 +245,9 @@ def _succeeded(started: StepEvent, call: Call, result: Returned, limits: Limits,
         later = Failure("amends.NotAwaited", f"the tool returned a {type(value).__name__} and has not run yet")
         return _after(started, StepStatus.UNKNOWN, wall_ms, error=later)
     output = encode_bounded(value, limits.output_bytes_max)
+    taken = result.accepted
+    if taken is None and is_accepted(call.contract, call.arguments, value):
+        taken = ""
     undo, attributes = None, None
     if call.contract.undo is not None:
         found = call.resolved(value, ids, started.captured)
@@ -246,16 +255,20 @@ def _succeeded(started: StepEvent, call: Call, result: Returned, limits: Limits,
             undo = found.data
         else:  # the success stands; its undo becomes an incident with this reason
             attributes = {"undo_unresolved": found.reason}
+    later = None
+    if taken is not None:
+        later = Failure(ACCEPTED, redacted(taken or "the remote took it and does it later", call.secrets))
     return _after(
         started,
-        StepStatus.SUCCEEDED,
+        StepStatus.SUCCEEDED if later is None else StepStatus.UNKNOWN,
         wall_ms,
         output=output,
+        error=later,
         undo_arguments=undo,
         external_resource_ids=ids,
         attributes=attributes,
         makes=ids_made(value, ids),
-        written=_written(started, call, value, written, limits),
+        written=_written(started, call, value, written, limits) if later is None else None,
     )
 
 

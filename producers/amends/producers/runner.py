@@ -180,18 +180,26 @@ class Send:
         self._scope.queue(ended(started, self.call, result, self._scope.terms.limits, clock.wall_ms()))
 
     def _running(self, effect: Invoke) -> RunningStep:
-        name = self.call.contract.tool_name
-        return RunningStep(self._scope.terms.workflow_id, effect.step_id, effect.attempt, effect.key, name)
+        return RunningStep(
+            self._scope.terms.workflow_id,
+            effect.step_id,
+            effect.attempt,
+            effect.key,
+            self.call.contract.tool_name,
+            workflow_offset=effect.workflow_offset,
+            started_offset=effect.started_offset,
+        )
 
     def _invoke(self, effect: Invoke, invoke: Callable[[str], Any]) -> Result:
-        with running(self._running(effect)):
+        step = self._running(effect)
+        with running(step):
             if self._timeout_ms is None:
-                self.result = _result_of(lambda: invoke(effect.key))
+                self.result = _result_of(lambda: invoke(effect.key), step)
             else:
-                self.result = self._limited(effect, invoke, self._timeout_ms)
+                self.result = self._limited(effect, step, invoke, self._timeout_ms)
         return self.result
 
-    def _limited(self, effect: Invoke, invoke: Callable[[str], Any], timeout_ms: int) -> Result:
+    def _limited(self, effect: Invoke, step: RunningStep, invoke: Callable[[str], Any], timeout_ms: int) -> Result:
         """Run the body in a thread and wait for a time. One that outlives it goes on: nobody can stop a thread. Its end
         is then written as what it was."""
         ended_in_time = threading.Event()
@@ -200,7 +208,7 @@ class Send:
         box: list[Result] = []
 
         def body() -> None:
-            result = _result_of(lambda: invoke(effect.key))
+            result = _result_of(lambda: invoke(effect.key), step)
             with lock:
                 box.append(result)
                 ended_in_time.set()
@@ -220,13 +228,14 @@ class Send:
         return Raised(TimeoutError(f"{self.call.contract.tool_name} did not answer within {timeout_ms} ms"))
 
     async def _invoke_async(self, effect: Invoke, invoke: Callable[[str], Any]) -> Result:
-        with running(self._running(effect)):
+        step = self._running(effect)
+        with running(step):
             try:
                 if self._timeout_ms is None:
-                    self.result = Returned(await invoke(effect.key))
+                    self.result = Returned(await invoke(effect.key), step.said_accepted)
                 else:
                     async with asyncio.timeout(self._timeout_ms / 1000):
-                        self.result = Returned(await invoke(effect.key))
+                        self.result = Returned(await invoke(effect.key), step.said_accepted)
             except BaseException as error:  # whatever ended the call is its outcome, and is raised again by the caller
                 self.result = Raised(error)
         return self.result
@@ -270,8 +279,9 @@ async def read_image(effect: ReadImage) -> Result:
         return Raised(error)
 
 
-def _result_of(body: Callable[[], Any]) -> Result:
+def _result_of(body: Callable[[], Any], step: RunningStep | None = None) -> Result:
     try:
-        return Returned(body())
+        value = body()
+        return Returned(value, None if step is None else step.said_accepted)
     except BaseException as error:  # as above
         return Raised(error)

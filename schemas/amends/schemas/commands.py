@@ -34,6 +34,8 @@ class UndoEntry:
     started_offset: int = -1  # where the step's STARTED stands: contract and input
     outcome_offset: int = -1  # where its output stands, -1 if none is known
     compares: bool = False  # undo only if the world still shows what the step wrote
+    polls: bool = False  # the remote took the undo and may still be at it: ask `verify`, run nothing
+    not_after_ms: int | None = None  # by the lane's wall clock: after it the remote has forgotten the key; None: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class ProbeCommand:
     timestamp_ms: int = 0
     traceparent: str | None = None
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
+    outcome_offset: int = -1  # where the answer of a remote that took the request stands, -1 if there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ class ResendCommand:
     timestamp_ms: int = 0
     traceparent: str | None = None
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
+    not_after_ms: int | None = None  # by the lane's wall clock: after it the remote has forgotten the key; None: never
 
 
 class Phase(StrEnum):

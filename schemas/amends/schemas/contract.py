@@ -50,6 +50,7 @@ class CallTerms:
     key_ttl_ms: int | None = None  # None: the remote never forgets; after it the remote counts as NEITHER
     lease_ms: int = 60_000  # how long one send may stay open before it counts as unknown
     settle_ms: int = 5_000  # how long after an attempt ended its effect may still appear
+    accepted_ms: int = 3_600_000  # how long a remote that took the request (202) may take to do it
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class UndoTerms:
     optional_arguments: tuple[str, ...] = ()  # may resolve to nothing: the handler has a default
     agent_tool: str = ""  # the tool with which an agent undoes the same by itself
     covers: tuple[str, ...] = ()  # tools whose steps are undone by this undo, where they name what this step made
+    accepted_ms: int = 3_600_000  # how long a remote that took the request (202) may take to do it
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ class Contract:
     duplicates: str = RESULT  # an equal call that a model plans again: result, refuse or allow
     fence: str = ECHO  # echo, or strict: not called before the fold has seen its STARTED in an epoch that goes on
     approval_ms: int | None = None  # a person approves each call, asked for so long; None: none is needed
+    accepted_when: str = ""  # JMESPath over input and output: the remote only took the request and does it later
 
 
 def lane_of(contract: Contract) -> str:

@@ -103,6 +103,9 @@ class ApprovalTerms:
     stands_ms: int = 86_400_000  # how long the request stands
 
 
+ACCEPTED = "amends.Accepted"
+"""`Failure.type` of an attempt that ended UNKNOWN because the remote took the request and does it later (202)."""
+
 CHANGED_SINCE = "amends.ChangedSince"
 """`Failure.type` of an undo that was not begun: the world shows what its call did not write."""
 

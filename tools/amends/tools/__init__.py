@@ -2,6 +2,7 @@
 
 from amends.tools.answers import (
     Absent,
+    Accepted,
     AlreadyUndone,
     NothingToUndo,
     NotUndone,
@@ -47,6 +48,7 @@ from amends.tools.step import Step, step_from_facts
 __all__ = [
     "KEY",
     "Absent",
+    "Accepted",
     "AlreadyRunning",
     "AlreadyUndone",
     "AmendsError",

@@ -63,6 +63,14 @@ class StillThere:
 
 
 @dataclass(frozen=True, slots=True)
+class Accepted:
+    """The remote took the undo and does it later (202). Nothing is sent again while it may be at it (`done_within`):
+    `verify` is asked, or a callback says that it took."""
+
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NotUndone:
     """The undo certainly had no effect. `key_refused`: the remote will give this answer to this key for ever."""
 
@@ -73,4 +81,4 @@ class NotUndone:
 
 ProbeAnswer = Present | Absent | Unknown
 VerifyAnswer = Undone | AlreadyUndone | NothingToUndo | StillThere | Unknown
-UndoAnswer = Undone | AlreadyUndone | NothingToUndo | StillThere | Unknown | NotUndone
+UndoAnswer = Undone | AlreadyUndone | NothingToUndo | StillThere | Unknown | Accepted | NotUndone

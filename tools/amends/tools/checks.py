@@ -117,6 +117,22 @@ def check_capture(tool: Tool, handler: Handler, writes: str) -> None:
         _check_expression(tool, handler, "writes", writes)
 
 
+def _check_accepted_when(tool: Tool, text: str) -> None:
+    where = f"{tool.location}: accepted_when = {text!r}"
+    try:
+        paths = reads_of(text)
+    except JMESPathError as error:
+        raise ContractError(f"{where} is no JMESPath: {str(error).splitlines()[0]}") from error
+    wrong = wrong_function_of(text)
+    if wrong is not None:
+        raise ContractError(f"{where}: {wrong}.")
+    for path in paths:
+        if not path or path[0] not in ("input", "output"):
+            raise ContractError(f"{where} must start from input or output, such as \"output.status == 'pending'\".")
+        if path[0] == "input":
+            _check_input(tool, where, path[1:])
+
+
 def _check_input(tool: Tool, where: str, path: tuple[str, ...]) -> None:
     secrets, known = tool.shape.secrets, tool.shape.recorded
     if path and path[0] not in known:
@@ -146,6 +162,8 @@ def check_probe(tool: Tool, handler: Handler) -> None:
 def check_whole(tool: Tool, contract: Contract) -> None:
     """Rules between handlers, once all are declared."""
     undo, verify = contract.undo, tool.verify
+    if contract.accepted_when:
+        _check_accepted_when(tool, contract.accepted_when)
     if tool.probe is not None and not is_lane(lane_of(contract)):
         raise ContractError(
             f"{tool.probe.location}: the probe of {tool.name} comes by the lane {lane_of(contract)!r}, which is to be "

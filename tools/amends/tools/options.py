@@ -53,6 +53,8 @@ class ToolOptions(TypedDict, total=False):
     fence: FenceName  # strict: called only once the fold has seen it; an irreversible or approved one always is
     failed_calls_max: int  # of its calls in one workflow that may fail; one more and the workflow is undone
     approval: bool | Duration  # a person approves each call, asked for so long; True is 24h; default: none is asked
+    accepted_when: str  # JMESPath over input and output: the remote only took the request (202) and does it later
+    done_within: Duration  # how long it may take to do what it took, before a person is asked; default 1h
 
 
 class UndoOptions(TypedDict, total=False):
@@ -75,6 +77,7 @@ class UndoOptions(TypedDict, total=False):
     restores: RestoresName  # compare: only if the world still shows what the call wrote, else a person is asked
     refused_by: Exceptions  # the undo had no effect; a later attempt may
     refused_for_good_by: Exceptions  # the undo had no effect and never will
+    done_within: Duration  # how long a remote that answered `Accepted` may take; default 1h
 
 
 class ProbeOptions(TypedDict, total=False):
@@ -116,9 +119,10 @@ def contract_of(effect: Effect, name: str, shape: Shape, given: ToolOptions) -> 
         key_ttl_ms=_duration(where, given, "key_ttl", None),
         lease_ms=_duration(where, given, "lease", defaults.lease_ms),
         settle_ms=_duration(where, given, "settles_in", defaults.settle_ms),
+        accepted_ms=_duration(where, given, "done_within", defaults.accepted_ms),
     )
     _exceptions(where, "refused_by", given.get("refused_by", ()))
-    _plain(where, given, {"version": str, "repeatable": bool})
+    _plain(where, given, {"version": str, "repeatable": bool, "accepted_when": str})
     approval_ms = _approval(where, given, effect)
     failed_calls_max: object = given.get("failed_calls_max")
     if failed_calls_max is not None and (type(failed_calls_max) is not int or failed_calls_max < 0):
@@ -134,6 +138,7 @@ def contract_of(effect: Effect, name: str, shape: Shape, given: ToolOptions) -> 
         fence=_fence(where, given, strict=effect is Effect.IRREVERSIBLE or approval_ms is not None),
         approval_ms=approval_ms,
         failed_calls_max=failed_calls_max,
+        accepted_when=given.get("accepted_when", ""),
     )
 
 
@@ -167,6 +172,7 @@ def undo_terms_of(tool_name: str, shape: Shape, given: UndoOptions) -> UndoTerms
         commutes=given.get("commutes", False),
         agent_tool=agent_tool[0] if agent_tool else "",
         covers=covers,
+        accepted_ms=_duration(where, given, "done_within", 3_600_000),
     )
 
 

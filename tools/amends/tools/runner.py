@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from uuid import uuid4
 
 from amends.schemas.contract import Effect
+from amends.schemas.facts import UNKNOWN_OFFSET
 from amends.tools.errors import ContractError, OutsideWorkflow
 
 if TYPE_CHECKING:
@@ -84,6 +85,22 @@ class RunningStep:
     attempt: str
     key: str  # the idempotency key: of the call, or of the undo inside its handler
     tool_name: str
+    workflow_offset: int = UNKNOWN_OFFSET
+    started_offset: int = UNKNOWN_OFFSET  # where the step's STARTED stands
+    generation: int | None = None  # of the undo; None in the call
+    owner: str = ""  # of the attempt of the undo
+    _said: list[str] = field(default_factory=list[str], repr=False, compare=False)
+
+    def accepted(self, evidence: str = "") -> None:
+        """Say that the remote only took the request and does it later (202): what the body returns goes to the agent
+        untouched, and whether it happened stays UNKNOWN until a probe, a callback or a person tells. In the handler of
+        an undo it does the same as to return `Accepted`."""
+        self._said.append(evidence)
+
+    @property
+    def said_accepted(self) -> str | None:
+        """The evidence given to `accepted`, None if it was not called."""
+        return self._said[-1] if self._said else None
 
 
 active_runner: ContextVar[Runner | None] = ContextVar("amends_active_runner", default=None)
