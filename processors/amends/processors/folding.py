@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from amends.processors import saga
+from amends.processors.admission import Admission
 from amends.processors.contracts import ContractBook
 from amends.processors.emission import LedgerRecord
 from amends.processors.placing import Place, newest_of, place_of, place_of_redriven, place_of_unread, unborn_of
 from amends.processors.reading import is_workflow_key, original_offset, read_fact
 from amends.processors.slots import Slot, Slots
-from amends.processors.state import Header, replace
+from amends.processors.state import Header, Step, in_words, replace
 from amends.processors.terms import Terms
 from amends.processors.timers import Silences
 from amends.processors.workflow import Workflow
 from amends.schemas.codec import UnreadableRecord
-from amends.schemas.facts import Fact
+from amends.schemas.facts import Decision, Fact, Party, Resolution, Timeout, UndoEvent, UndoStatus
 
 
 class Folding:
@@ -21,13 +22,17 @@ class Folding:
 
     Args:
         silences: of the partition; the record that is folded has been taken note of.
+        admission: is told how undos end.
     """
 
-    def __init__(self, slots: Slots, contracts: ContractBook, silences: Silences, terms: Terms) -> None:
+    def __init__(
+        self, slots: Slots, contracts: ContractBook, silences: Silences, terms: Terms, admission: Admission
+    ) -> None:
         self.slots = slots
         self.contracts = contracts
         self.silences = silences
         self._terms = terms
+        self._admission = admission
         self.dead: list[tuple[LedgerRecord, str]] = []
         """Records that could not be read or folded, with the reason; for the caller to take."""
         self.nobodys: list[tuple[LedgerRecord, str]] = []
@@ -84,13 +89,23 @@ class Folding:
         workflow = self.slots.hot(slot)
         contract = self.contracts.of(fact)
         before = workflow.header
+        step = _undone_by(workflow, fact)
         try:
             saga.fold(workflow, fact, contract, record.offset, record.appended_at_ms, self.silences)
         except Exception as error:  # a bug of ours must not stop the partition: the workflow becomes an incident
             self._poisoned(before, workflow, record, f"the fold raised {type(error).__name__}: {error}")
             return
+        if step is not None:
+            self._ended(slot, workflow, step, fact, record.appended_at_ms)
         if workflow.header.unread or len(self.slots.of(slot.workflow_key)) > 1:
             self._redriven(record)
+
+    def _ended(self, slot: Slot, workflow: Workflow, before: Step, fact: Fact, at_ms: int) -> None:
+        if isinstance(fact, Resolution):
+            self._admission.mended(before.tool_name, in_words(fact.by), at_ms)
+        else:
+            after = workflow.steps[before.number]
+            self._admission.ended(slot, before, after, workflow.contract_of(after), fact, at_ms)
 
     def _redriven(self, record: LedgerRecord) -> None:
         """A record that nobody could read may have been written anew."""
@@ -117,3 +132,14 @@ class Folding:
         self.dead.append((record, reason))
         saga.fold_unread(workflow, record.offset, record.appended_at_ms, reason)
         workflow.with_trouble("poisoned", reason, record.offset, record.appended_at_ms)
+
+
+def _undone_by(workflow: Workflow, fact: Fact) -> Step | None:
+    """Return the step as it is before a fact that may end an attempt to undo it, or is a person's word to try again."""
+    if isinstance(fact, UndoEvent):
+        return None if fact.status is UndoStatus.STARTED else workflow.find(fact.step_id)
+    if isinstance(fact, Timeout):
+        return workflow.find(fact.step_id) if fact.generation is not None and fact.step_id is not None else None
+    if isinstance(fact, Resolution) and fact.decision is Decision.RETRY and fact.writer is Party.PERSON:
+        return workflow.find(fact.step_id) if fact.step_id is not None else None
+    return None

@@ -224,6 +224,11 @@ class Outbox:
         )
         self._send(self.terms.topics.incidents, incident, name, record.appended_at_ms, name, None)
 
+    def tell(self, incident: Incident, now_ms: int) -> None:
+        """An incident that is no workflow's."""
+        name = f"{incident.incident_id}-{self.partition}-{now_ms}"
+        self._send(self.terms.topics.incidents, incident, incident.incident_id, now_ms, name, None)
+
     # --- commands ---------------------------------------------------------------------------------------------------
 
     def _command(self, workflow: Workflow, sent: Sent, command: Command, now_ms: int) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from amends.processors import records
 from amends.processors.admission import Admission
 from amends.processors.alarms import Alarms
+from amends.processors.breakers import Breaker
 from amends.processors.carrying import carries_of
 from amends.processors.contracts import ContractBook
 from amends.processors.emission import Emission, LedgerRecord
@@ -294,6 +295,7 @@ class Partition:
         made.extend((key, None) for key in self._dropped)
         for slot in self._dirty:
             made.extend(_changes_of(slot))
+        made.extend(self._admission.changes())
         if made or self._kept_to < self.folded_to or self._lanes_kept != self._outbox.lanes_missing:
             self._kept_to = self.folded_to
             self._lanes_kept = set(self._outbox.lanes_missing)
@@ -318,6 +320,18 @@ class Partition:
     def open_workflows(self) -> int:
         """Return how many workflows held hot are not closed."""
         return sum(1 for slot in self._slots if slot.workflow is not None and not is_settled(slot.workflow))
+
+    def breaker(self, tool: str) -> Breaker:
+        """Return the breaker of a tool."""
+        return self._admission.breaker(tool)
+
+    def undos_under_way(self, tool: str) -> int:
+        """Return how many undos of a tool are commanded and have not ended."""
+        return self._admission.under_way(tool)
+
+    def undos_waiting(self) -> int:
+        """Return how many workflows wait for a lane or a tool, or for its breaker."""
+        return self._admission.waiting()
 
     def held(self) -> int:
         """Return how many instances are held, in whatever phase."""

@@ -37,6 +37,7 @@ from amends.schemas.contract import Effect
 SEPARATOR = b"\x00"
 CONTRACT_PREFIX = b"\x00contract\x00"
 PARTITION_KEY = b"\x00partition"
+BREAKER_PREFIX = b"\x00breaker\x00"
 _LIVE = b"[1,"
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from amends.processors.breakers import BreakerTerms
 from amends.schemas.codec import Registered
 from amends.schemas.topics import Topics
 
@@ -23,7 +24,16 @@ class Terms:
     source: str = "/amends/processor"
     group: str = "amends-processor"  # named in dead letters
     registered: Registered | None = None
+    breaker: BreakerTerms = field(default_factory=BreakerTerms)
+    partitions: int = 1  # of the ledger; what is bounded over all of them each has its share of
+    lane_undos_max: int = 4_096  # under way in a lane at once, over all partitions
+    tool_undos_max: int = 4_096  # of one tool
+    tool_undos_per_s: float | None = None  # begun, of one tool; None: as many as can be
 
     def timeout_again_ms(self, lease_ms: int) -> int:
         """A Timeout that was not accepted is proposed again each quarter lease."""
         return max(50, lease_ms // 4)
+
+    def share(self, whole: int) -> int:
+        """What one partition may have of a bound over all of them: at least one."""
+        return max(1, whole // self.partitions)
