@@ -212,3 +212,25 @@ def test_two_calls_of_one_tool_are_told_apart_and_a_single_one_bears_no_id() -> 
         "shipping.label succeeded",
         "undo of payments.charge (22222222): begins, attempt 1",
     ]
+
+
+def test_a_story_names_parent_and_children_and_what_those_answered() -> None:
+    told = story(
+        workflow(WorkflowStatus.STARTED, parent_workflow_id="cart-9"),
+        workflow(WorkflowStatus.CHILD_STARTED, child_workflow_id="shipping-1"),
+        workflow(WorkflowStatus.CHILD_STARTED, child_workflow_id="label-1"),
+        workflow(WorkflowStatus.CHILD_STARTED, child_workflow_id="newsletter-1", detached=True),
+        workflow(
+            WorkflowStatus.CHILD_CLOSED,
+            child_workflow_id="label-1",
+            closed_as="TURNED",
+            attributes={"child_started_offset": "2"},
+        ),
+    )
+    assert told.parent == "cart-9"
+    assert [(c.workflow_id, c.started_offset, c.closed_as) for c in told.children] == [
+        ("shipping-1", 1, ""),
+        ("label-1", 2, "TURNED"),
+    ]
+    assert told.moments[0].what == "the workflow starts, as a child of cart-9"
+    assert told.moments[-1].what == "a child workflow answers (label-1): what is left of it waits for people"

@@ -48,7 +48,13 @@ _WORKFLOW = {
     WorkflowStatus.FAILED: "the agent gives up",
     WorkflowStatus.CHILD_STARTED: "a child workflow starts",
     WorkflowStatus.ROLLBACK_REQUESTED: "everything is asked to be undone",
-    WorkflowStatus.CHILD_CLOSED: "a child workflow is closed",
+    WorkflowStatus.CHILD_CLOSED: "a child workflow answers",
+}
+CLOSED_AS = {
+    "": "",
+    "COMPENSATED": "undone",
+    "CLOSED_WITH_LOSS": "closed with a loss",
+    "TURNED": "what is left of it waits for people",
 }
 _TIMEOUT = {
     TimeoutKind.HEARTBEAT: "the agent was silent for longer than its lease",
@@ -122,7 +128,10 @@ def _workflow(fact: WorkflowEvent) -> str:
     if fact.savepoint is not None:
         said += f" {fact.savepoint!r}"
     if fact.child_workflow_id is not None:
-        said += f" ({fact.child_workflow_id}{', ' + fact.closed_as if fact.closed_as else ''})"
+        closed_as = fact.closed_as or ""
+        said += f" ({fact.child_workflow_id})" + (f": {CLOSED_AS.get(closed_as, closed_as)}" if closed_as else "")
+    elif fact.parent_workflow_id is not None and fact.status is WorkflowStatus.STARTED:
+        said += f", as a child of {fact.parent_workflow_id}"
     return said + (f": {fact.reason}" if fact.reason else "") + _because(fact.error)
 
 

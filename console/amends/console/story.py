@@ -23,6 +23,7 @@ from amends.schemas.facts import (
     WorkflowEvent,
     WorkflowStatus,
 )
+from amends.schemas.family import CHILD_STARTED_OFFSET, number_of
 
 UNREADABLE = "a record nobody could read"
 
@@ -39,6 +40,15 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
+class ChildRow:
+    """A workflow that this one began as its child."""
+
+    workflow_id: str
+    started_offset: int  # where CHILD_STARTED stands
+    closed_as: str = ""  # as it answered when it was asked to be undone
+
+
+@dataclass(frozen=True, slots=True)
 class Story:
     """A workflow for people."""
 
@@ -50,6 +60,8 @@ class Story:
     open: tuple[str, ...]
     to_do: tuple[str, ...]
     heartbeats: int = 0
+    parent: str = ""
+    children: tuple[ChildRow, ...] = ()
 
 
 def tell(workflow_id: str, echo: WorkflowEcho | None, placed: Sequence[Placed], incidents: Iterable[Incident]) -> Story:
@@ -82,7 +94,28 @@ def tell(workflow_id: str, echo: WorkflowEcho | None, placed: Sequence[Placed], 
         tuple(_open(echo, steps, to_decide)),
         tuple(_to_do(echo, steps, to_decide)),
         len(mine) - len(shown),
+        _parent(mine),
+        _children(mine),
     )
+
+
+def _parent(placed: Sequence[Placed]) -> str:
+    starts = (i.fact for i in placed if isinstance(i.fact, WorkflowEvent) and i.fact.status is WorkflowStatus.STARTED)
+    return next((fact.parent_workflow_id or "" for fact in starts), "")
+
+
+def _children(placed: Sequence[Placed]) -> tuple[ChildRow, ...]:
+    found: dict[int, ChildRow] = {}
+    for item in placed:
+        if not isinstance(item.fact, WorkflowEvent) or item.fact.child_workflow_id is None or item.fact.detached:
+            continue
+        if item.fact.status is WorkflowStatus.CHILD_STARTED:
+            found[item.offset] = ChildRow(item.fact.child_workflow_id, item.offset)
+        elif item.fact.status is WorkflowStatus.CHILD_CLOSED:
+            at = number_of(item.fact, CHILD_STARTED_OFFSET)
+            if at in found:
+                found[at] = replace(found[at], closed_as=item.fact.closed_as or "")
+    return tuple(found.values())
 
 
 def _names(steps: Sequence[StepRow]) -> dict[str, str]:

@@ -9,6 +9,7 @@ import typer
 from amends.console.exits import NEEDS_ATTENTION, NOT_FOUND, Stop
 from amends.console.options import AsJson, Check, Kafka, Limit, Since, since_ms
 from amends.console.output import moment, show_fields, show_json, show_table, show_text, show_title
+from amends.console.phrases import CLOSED_AS
 from amends.console.read_model import Latest, WorkflowFilter, with_open_incidents
 from amends.console.reading import kafka_settings, placed, read_partition, read_topics
 from amends.console.story import Story, tell
@@ -124,6 +125,8 @@ def _show_story(story: Story) -> None:
             ("folded to", echo.folded_to),
             ("story", echo.story.split("\n")[0]),
         ]
+    if story.parent:
+        fields.append(("child of", story.parent))
     show_fields(fields)
     show_title("Time line" + (f", heartbeats left out: {story.heartbeats}" if story.heartbeats else ""))
     rows = [
@@ -149,6 +152,13 @@ def _show_story(story: Story) -> None:
         ],
         none="no step",
     )
+    if story.children:
+        show_title("Children")
+        show_table(
+            ["workflow", "begun at offset", "asked to be undone, it said"],
+            [(c.workflow_id, c.started_offset, CLOSED_AS.get(c.closed_as, c.closed_as)) for c in story.children],
+            none="",
+        )
     for title, lines in (("Open", story.open), ("To do", story.to_do)):
         if lines:
             show_title(title)
