@@ -122,6 +122,7 @@ def observed_flow(call: Call, terms: ScopeTerms, standing: Standing) -> CallFlow
     assert isinstance(admission, Admitted)  # repeatable: every call is a step of its own
     kept = payload if len(payload) <= terms.limits.input_bytes_max else None
     started = started_of(call, terms, standing, admit, admission, kept, asked.wall_ms)
+    started = replace(started, attributes={})  # nobody waits for a strict fence
     yield QueueFact(started)
     result: Result = yield Invoke(
         forward_key(started.step_id), started.step_id, started.attempt, started.lease_ms or terms.lease_ms
