@@ -22,11 +22,16 @@ class Folding:
 
     Args:
         silences: of the partition; the record that is folded has been taken note of.
-        admission: is told how undos end.
+        admission: is told how undos end. None: they ended long ago, and what is folded is folded again.
     """
 
     def __init__(
-        self, slots: Slots, contracts: ContractBook, silences: Silences, terms: Terms, admission: Admission
+        self,
+        slots: Slots,
+        contracts: ContractBook,
+        silences: Silences,
+        terms: Terms,
+        admission: Admission | None = None,
     ) -> None:
         self.slots = slots
         self.contracts = contracts
@@ -95,17 +100,19 @@ class Folding:
         except Exception as error:  # a bug of ours must not stop the partition: the workflow becomes an incident
             self._poisoned(before, workflow, record, f"the fold raised {type(error).__name__}: {error}")
             return
-        if step is not None:
-            self._ended(slot, workflow, step, fact, record.appended_at_ms)
+        if step is not None and self._admission is not None:
+            self._ended(self._admission, slot, workflow, step, fact, record.appended_at_ms)
         if workflow.header.unread or len(self.slots.of(slot.workflow_key)) > 1:
             self._redriven(record)
 
-    def _ended(self, slot: Slot, workflow: Workflow, before: Step, fact: Fact, at_ms: int) -> None:
+    def _ended(
+        self, admission: Admission, slot: Slot, workflow: Workflow, before: Step, fact: Fact, at_ms: int
+    ) -> None:
         if isinstance(fact, Resolution):
-            self._admission.mended(before.tool_name, in_words(fact.by), at_ms)
+            admission.mended(before.tool_name, in_words(fact.by), at_ms)
         else:
             after = workflow.steps[before.number]
-            self._admission.ended(slot, before, after, workflow.contract_of(after), fact, at_ms)
+            admission.ended(slot, before, after, workflow.contract_of(after), fact, at_ms)
 
     def _redriven(self, record: LedgerRecord) -> None:
         """A record that nobody could read may have been written anew."""
