@@ -168,7 +168,10 @@ class CallBook:
         return self._savepoints.meet(name, standing.turns, self._counts)
 
     def keep_savepoint(self, name: str, place: Place) -> None:
-        """A savepoint stands on the ledger."""
+        """A savepoint stands on the ledger. What had ended before it was owed before it, and so stands before it: an
+        intent, too, of which no acknowledgement came."""
+        for step in self._steps.values():
+            step.ended_before(place.offset)
         self._savepoints.kept(name, place, self._counts)
 
     def go_on(self, standing: Standing) -> None:

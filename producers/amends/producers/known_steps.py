@@ -49,6 +49,12 @@ class KnownStep:
         there = (a for a, place in self.places.items() if a != but and place.offset < offset and a not in self.absent)
         return {self.attempts[a] for a in there if a in self.attempts}
 
+    def ended_before(self, offset: int) -> None:
+        """All that has ended of it stands before `offset`."""
+        for attempt, place in self.places.items():
+            if place.offset == IN_FLIGHT and self.attempts.get(attempt, StepStatus.STARTED) is not StepStatus.STARTED:
+                self.places[attempt] = place._replace(offset=offset)
+
     def condemned(self, turns: tuple[EndedEpoch, ...]) -> bool:
         return bool(turns) and is_condemned((p for a, p in self.places.items() if a in self.attempts), turns)
 

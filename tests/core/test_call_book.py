@@ -1,0 +1,52 @@
+"""Which step a call is, where the acknowledgement of an intent never came."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from amends.producers.calls import CallBook
+from amends.producers.effects import Admit, Admitted, Recorded, Standing
+from amends.producers.savepoints import Place
+from amends.schemas.commands import EndedEpoch, Phase
+from amends.schemas.contract import CallTerms, Contract, Effect, Idempotency
+from amends.schemas.facts import StepEvent, StepStatus
+
+CONTRACT = Contract("shop.charge", Effect.COMPENSABLE, call=CallTerms(Idempotency.KEY))
+RUNNING = Standing(0, 0, Phase.RUNNING)
+
+
+def admitted(book: CallBook, standing: Standing, attempt: str) -> Admitted:
+    found = book.admit(Admit(CONTRACT, "charge 1", "the charge", False, standing), attempt, 0)
+    assert isinstance(found, Admitted)
+    return found
+
+
+def noted(book: CallBook, call: Admitted, status: StepStatus, epoch: int = 0) -> StepEvent:
+    fact = StepEvent("w", call.step_id, call.attempt, epoch, status, "shop.charge", call_id=call.call_id)
+    book.note(fact)
+    return fact
+
+
+def test_what_ended_before_a_savepoint_is_not_condemned_by_a_turn_to_it() -> None:
+    """Its intent may stand on the ledger though nobody said so; but it stands before the savepoint."""
+    book = CallBook("w")
+    noted(book, admitted(book, RUNNING, "a/1"), StepStatus.NOT_EXECUTED)  # no acknowledgement came
+    again = admitted(book, RUNNING, "a/2")
+    started = noted(book, again, StepStatus.STARTED)
+    book.placed(started, 7)
+    noted(book, again, StepStatus.SUCCEEDED)
+    book.keep_savepoint("paid", Place(0, 9))
+    turned = replace(RUNNING, epoch=1, turns=(EndedEpoch(0, 9),))
+    met = book.admit(Admit(CONTRACT, "charge 1", "the charge", False, turned), "a/3", 0)
+    assert isinstance(met, Recorded)
+    assert met.step_id == again.step_id
+
+
+def test_what_ended_after_the_savepoint_is_condemned_wherever_its_intent_stands() -> None:
+    book = CallBook("w")
+    book.keep_savepoint("begun", Place(0, 3))
+    first = admitted(book, RUNNING, "a/1")
+    noted(book, first, StepStatus.NOT_EXECUTED)
+    book.keep_savepoint("tried", Place(0, 9))
+    turned = replace(RUNNING, epoch=1, turns=(EndedEpoch(0, 3),))
+    assert admitted(book, turned, "a/2").step_id != first.step_id
