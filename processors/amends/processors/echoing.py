@@ -64,6 +64,7 @@ def echo_of(workflow: Workflow, now_ms: int) -> WorkflowEcho:
         turns=tuple(EndedEpoch(t.epoch, t.offset) for t in header.turns),
         steps=tuple(_told(workflow, s) for s in story.told(workflow)[:STEPS_MAX]) if last is not None else (),
         approvals=approving.told(workflow) if workflow.asked else (),
+        scope=header.scope,
     )
 
 

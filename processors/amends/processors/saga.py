@@ -49,6 +49,7 @@ from amends.schemas.commands import Phase
 from amends.schemas.decisions import KIND
 from amends.schemas.facts import (
     FENCE,
+    SCOPE,
     UNKNOWN_OFFSET,
     Carry,
     Decision,
@@ -207,6 +208,7 @@ def _fold_start(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int
             phase=Phase.RUNNING,
             agent_id=in_words(fact.agent_id),
             instance=in_words(fact.instance),
+            scope=in_words(fact.attributes.get(SCOPE, "")),
             lease_ms=fact.lease_ms or DEFAULT_WORKFLOW_LEASE_MS,
             deadline_ms=fact.deadline_ms,
             armed_offset=offset,

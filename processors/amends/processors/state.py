@@ -251,6 +251,7 @@ class Header:
     carried_to: int = NOWHERE
     fenced_offset: int = NOWHERE  # of the last STARTED whose agent waits until the echo speaks as of there
     family: Family | None = None  # None: it stands alone
+    scope: str = ""  # the mark of the scope whose STARTED began it
 
 
 # --- what follows from a record --------------------------------------------------------------------------------------

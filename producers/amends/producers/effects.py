@@ -60,6 +60,7 @@ class Standing:
     turns: tuple[EndedEpoch, ...] = ()
     steps: tuple[ToldStep, ...] = ()
     approvals: tuple[ToldApproval, ...] = ()  # of calls that a person was asked for and that were not made
+    own: bool = False  # it began with this scope's STARTED, whichever copy of it counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -338,7 +338,7 @@ class Scope:
                 return
             self._folded_to = echo.folded_to
             self.standing = self._standing(echo)
-            self._others.heard(echo.answers_offset, resumed=echo.workflow_offset != self.started_offset)
+            self._others.heard(echo.answers_offset, resumed=self.resumed())
         self.board.announce()
 
     def _standing(self, echo: WorkflowEcho) -> Standing:
@@ -356,6 +356,7 @@ class Scope:
             turns=echo.turns,
             steps=echo.steps,
             approvals=echo.approvals,
+            own=bool(echo.scope) and echo.scope == self.opening.mark,
         )
 
     def _believed(self, echo: WorkflowEcho, started_offset: int) -> bool:
@@ -376,7 +377,8 @@ class Scope:
 
     def resumed(self) -> bool:
         """Whether the workflow was there before this scope."""
-        return self.standing is not None and self.standing.workflow_offset != self.started_offset
+        standing = self.standing
+        return standing is not None and not standing.own and standing.workflow_offset != self.started_offset
 
     # --- being alive ------------------------------------------------------------------------------------------------
 

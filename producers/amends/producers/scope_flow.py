@@ -40,7 +40,7 @@ from amends.producers.family import Announced, Reference, announce_flow
 from amends.producers.flow import ScopeTerms
 from amends.producers.outcome import failure
 from amends.schemas.commands import Phase
-from amends.schemas.facts import UNKNOWN_OFFSET, Failure, WorkflowEvent, WorkflowStatus
+from amends.schemas.facts import SCOPE, UNKNOWN_OFFSET, Failure, WorkflowEvent, WorkflowStatus
 from amends.schemas.family import CHILD_STARTED_OFFSET
 
 
@@ -98,6 +98,7 @@ class Opening:
     deadline_ms: int | None = None  # longest run, from the start
     attributes: tuple[tuple[str, str], ...] = ()
     policy: bytes | None = None  # an encoded policy
+    mark: str = ""  # of this scope alone: a client may write its STARTED twice, and must know what is its own
 
 
 OpenFlow = Generator[Effect, Any, int]
@@ -106,7 +107,8 @@ EndFlow = Generator[Effect, Any, Outcome]
 
 def ours(opening: Opening, started_offset: int, standing: Standing) -> bool:
     """Whether the workflow the echo speaks of is one that this scope may act for."""
-    return standing.workflow_offset == started_offset or opening.on_existing is OnExisting.RESUME
+    began = standing.own or standing.workflow_offset == started_offset
+    return began or opening.on_existing is OnExisting.RESUME
 
 
 def admissible(opening: Opening, started_offset: int, standing: Standing) -> None:
@@ -235,6 +237,8 @@ def _started(opening: Opening, announced: Announced | None, wall_ms: int) -> Wor
         attributes[CHILD_STARTED_OFFSET] = str(announced.offset)
     if opening.observe:
         attributes["mode"] = "observe"
+    if opening.mark:
+        attributes[SCOPE] = opening.mark
     return WorkflowEvent(
         workflow_id=terms.workflow_id,
         epoch=0,

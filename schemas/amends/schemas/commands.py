@@ -172,6 +172,7 @@ class WorkflowEcho:
     turns: tuple[EndedEpoch, ...] = ()
     steps: tuple[ToldStep, ...] = ()  # what the last turn condemned, newest first, while the workflow goes on
     approvals: tuple[ToldApproval, ...] = ()  # of calls that a person was asked for and that were not made
+    scope: str = ""  # the mark of the scope whose STARTED began the workflow
 
 
 class IncidentState(StrEnum):

@@ -103,6 +103,9 @@ class ApprovalTerms:
     stands_ms: int = 86_400_000  # how long the request stands
 
 
+SCOPE = "scope"
+"""Attribute of a workflow's STARTED: a mark that its scope alone has. A client that recovers may write it twice."""
+
 ACCEPTED = "amends.Accepted"
 """`Failure.type` of an attempt that ended UNKNOWN because the remote took the request and does it later (202)."""
 
