@@ -6,71 +6,31 @@ which step a call is, which echo is believed, what is owed and when a heart beat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.lives import Agent, Belief, Life, Think
 from tests.simulation.pipeline import PARTITION, Pipeline
 from tests.simulation.schedule import Process, Task
-from tests.simulation.world import Declined, Tool
+from tests.simulation.scripts import Script
+from tests.simulation.world import Declined
 
 from amends.processors.memory import StoredRecord
 from amends.producers import effects as asks
 from amends.producers.effects import Acknowledged, Raised, Returned, Uncertain, Unwritten, Write
-from amends.producers.flow import ScopeTerms, call_flow
+from amends.producers.flow import ScopeTerms
 from amends.producers.ledger import History, Listener, OnWritten
-from amends.producers.outcome import Call
 from amends.producers.scope import Scope
-from amends.producers.scope_flow import OnExisting, Opening, Outcome, claim_flow, fail_flow, open_flow
+from amends.producers.scope_flow import OnExisting, Opening
 from amends.schemas.codec import UnreadableRecord, decode, decode_as
 from amends.schemas.commands import WorkflowEcho
 from amends.schemas.facts import StepEvent, WorkflowEvent
-from amends.tools.errors import AmendsError, WorkflowTurned
+from amends.tools.errors import AmendsError
 
 LEASE_MS = 6_000
 WITHIN_MS = 9_000
 BEATS_PER_LEASE = 6
-
-
-class Told(Enum):
-    """What an agent last heard of one of its calls."""
-
-    DONE = "it was done"
-    REFUSED = "the remote refused"
-    NOT_CALLED = "the tool was not called"
-    UNKNOWN = "nobody knows"
-
-
-@dataclass(frozen=True, slots=True)
-class Think:
-    """An agent thinks before it does the next thing."""
-
-    duration_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """What an agent wants to do."""
-
-    workflow_id: str
-    tools: tuple[Tool, ...]
-    fails_at_the_end: bool
-    tries_max: int = 2
-    on_trouble: str = "fail"  # or "skip": go on with the next call
-    thinks_ms: int = 0  # at most, before each call
-    bases: tuple[tuple[int, ...], ...] = ()  # by call: the earlier calls whose ids are among its arguments, if known
-    told: tuple[tuple[int, ...], ...] = ()  # by call: the earlier calls that it says it is built on
-
-
-@dataclass(slots=True)
-class Belief:
-    """What the agents of one workflow were told, over all their processes."""
-
-    calls: dict[str, Told] = field(default_factory=dict)
-    ends: list[tuple[int, Outcome | AmendsError]] = field(default_factory=list)
-    processes: int = 0
-    disturbed: bool = False  # one of them was killed, or slept
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +48,6 @@ class AgentProcess(Process):
         super().__init__("agent", name)
         self._pipeline = pipeline
         self.script = script
-        self._belief = belief
         self._attempts = 0
         self._heard_at_ms = 0
         self._leaving = False
@@ -96,8 +55,7 @@ class AgentProcess(Process):
         terms = ScopeTerms(script.workflow_id, name, LEASE_MS, WITHIN_MS, WITHIN_MS, WITHIN_MS, instance=name)
         self._scope = Scope(Opening(terms, name, existing), self)
         self._waiting: _Waiting | None = None
-        self._calling: tuple[Tool, dict[str, Any]] = (script.tools[0], {})
-        self._ids: dict[int, str] = {}  # what calls have returned
+        self._agent = Agent(pipeline, script, belief, self._scope, self)
         self._scope.board._wakers.add(lambda: pipeline.schedule.after(0, self._look, self))
         self.over = False
 
@@ -110,6 +68,9 @@ class AgentProcess(Process):
     def next_attempt(self) -> str:
         self._attempts += 1
         return f"{self.name}/{self._attempts}"
+
+    def attempts_made(self) -> int:
+        return self._attempts
 
     def hurry(self, lease_ms: int) -> None:
         """The heart here beats often enough."""
@@ -166,73 +127,13 @@ class AgentProcess(Process):
         schedule.after(0, task.start, self)
         self._beat()
 
-    def _play(self) -> Generator[Any, Any, None]:
+    def _play(self) -> Life:
         """The whole life of one agent process."""
         try:
-            yield from self._live()
-        except AmendsError as error:
-            self._ended(error)
+            yield from self._agent.play()
         finally:
             self._scope.closed()
             self._leaving = True
-
-    def _live(self) -> Generator[Any, Any, None]:
-        scope, script = self._scope, self.script
-        yield from open_flow(scope.opening)
-        for number, tool in enumerate(script.tools):
-            if script.thinks_ms:
-                yield Think(self._pipeline.chance.randint(0, script.thinks_ms))
-            good = yield from self._try(number, tool)
-            if not good and script.on_trouble == "fail":
-                self._ended((yield from fail_flow(scope.terms, RuntimeError("a call failed"))))
-                return
-        if script.fails_at_the_end:
-            self._ended((yield from fail_flow(scope.terms, RuntimeError("changed its mind"))))
-        else:
-            self._ended((yield from claim_flow(scope.terms)))
-
-    def _try(self, number: int, tool: Tool) -> Generator[Any, Any, bool]:
-        call_id = f"call-{number}"
-        given = self._given(number, tool)
-        told = self.script.told[number] if self.script.told else ()
-        after = tuple(f"call-{base}" for base in told)
-        call = Call(tool.contract, tool.contract_bytes, given, call_id=call_id, after=after)
-        self._calling = (tool, given)
-        for _ in range(self.script.tries_max):
-            before = self._attempts
-            try:
-                result = yield from call_flow(call, self._scope.terms)
-            except WorkflowTurned:
-                raise
-            except AmendsError as error:
-                self._pipeline.schedule.say(self.name, f"{call_id}: {type(error).__name__}")
-                # Of a call that is open or unknown from before, the refusal says nothing new.
-                if self._attempts > before and self._belief.calls.get(call_id) in (None, Told.NOT_CALLED, Told.REFUSED):
-                    self._belief.calls[call_id] = Told.NOT_CALLED
-                continue
-            if isinstance(result, Returned):
-                self._belief.calls[call_id] = Told.DONE
-                self._ids[number] = result.value["id"]
-                return True
-            refused = isinstance(result, Raised) and isinstance(result.error, Declined)
-            known_before = self._belief.calls.get(call_id)
-            if not refused:
-                self._belief.calls[call_id] = Told.UNKNOWN
-            elif known_before is not Told.UNKNOWN:
-                self._belief.calls[call_id] = Told.REFUSED
-        return False
-
-    def _given(self, number: int, tool: Tool) -> dict[str, Any]:
-        """The arguments of a call: what it is about, and ids that earlier calls returned."""
-        given: dict[str, Any] = {"subject": f"{self.script.workflow_id}/call-{number}"}
-        bases = self.script.bases[number] if self.script.bases else ()
-        if bases:
-            given["on"] = [self._ids[base] for base in bases if base in self._ids]
-        return given | ({"account": tool.account} if tool.account else {})
-
-    def _ended(self, how: Outcome | AmendsError) -> None:
-        self._pipeline.schedule.say(self.name, f"ends: {type(how).__name__}")
-        self._belief.ends.append((self._pipeline.schedule.now_ms, how))
 
     def _beat(self) -> None:
         """What the heart's thread does: beat, owe again, and stop once nothing is left."""
@@ -293,7 +194,7 @@ class AgentProcess(Process):
 
     def _invoke(self, effect: asks.Invoke, answer: Callable[[Any], None]) -> None:
         pipeline, mix, schedule = self._pipeline, self._pipeline.mix, self._pipeline.schedule
-        tool, given = self._calling
+        tool, given = self._agent.calling
         refuse, uncertain = pipeline.happens(mix.call_refused), pipeline.happens(mix.call_uncertain)
         if uncertain and pipeline.chance.random() < 0.4:  # it never arrives
             schedule.after(pipeline.delay_ms(), lambda: answer(Raised(ConnectionError("reset"))), self)

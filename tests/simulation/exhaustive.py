@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import combinations, islice
 from random import Random
 
-from tests.simulation.agents import Script
 from tests.simulation.chances import FaultsAt, Mix
 from tests.simulation.run import Run, Scenario, Verdict
 from tests.simulation.schedule import Fault, Kill
+from tests.simulation.scripts import Script
 from tests.simulation.world import KINDS, Tool
 
 STEPS = 4

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from tests.simulation.agents import Belief, Told
+from tests.simulation.lives import Belief, Heard, Told
 from tests.simulation.world import Deed, World
 
 from amends.processors.memory import StoredRecord
 from amends.processors.partition import Partition
-from amends.processors.state import Standing, Step, UndoState, standing
+from amends.processors.state import NOWHERE, Standing, Step, Turn, UndoState, standing
 from amends.processors.terms import Terms
 from amends.processors.workflow import Workflow
 from amends.producers import scope_flow
@@ -23,7 +23,7 @@ from amends.tools.errors import WorkflowTurned
 
 JITTER_MS = 20
 CLOSED = (Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS, Phase.SUCCEEDED)
-TURNED = (Phase.TURNED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS)
+ENDS = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.NOT_EXECUTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,12 @@ class Case:
         self.told: dict[str, frozenset[str]] = {}  # step -> steps it says it was built on
         self.absent: dict[str, int] = {}  # attempt -> when it was proven absent
         self.asked: set[str] = set()  # workflows whose undoing a person asked for
+        self.starts: dict[str, list[tuple[int, int]]] = defaultdict(list)  # step -> (epoch, offset) of each STARTED
+        self.sure: dict[str, dict[str, int]] = defaultdict(dict)  # step -> attempt -> since when its end is known
+        self.present: dict[str, list[int]] = defaultdict(list)  # step -> where it is said to be present
+        self.over: dict[str, list[int]] = defaultdict(list)  # step -> where a turn condemned it
+        self.attempted: dict[str, dict[str, tuple[str, int]]] = defaultdict(dict)  # workflow -> attempt -> STARTED
+        self._turns: dict[str, int] = {}
         for record in ledger:
             self._take(record)
 
@@ -56,24 +62,49 @@ class Case:
         self.fold.fold(record)
         fact = decode(record.value or b"")
         workflow_id = (record.key or b"").decode()
+        if isinstance(fact, StepEvent) and fact.status in ENDS:
+            self.sure[fact.step_id].setdefault(fact.attempt, record.offset)
+            if fact.status is StepStatus.SUCCEEDED:
+                self.present[fact.step_id].append(record.offset)
         if isinstance(fact, StepEvent) and fact.status is StepStatus.STARTED:
+            if fact.attempt not in self.attempted[workflow_id]:  # a repeat says nothing
+                self.attempted[workflow_id][fact.attempt] = (fact.step_id, record.offset)
+                self.starts[fact.step_id].append((fact.epoch, record.offset))
             self.steps.setdefault(forward_key(fact.step_id), (workflow_id, fact.step_id))
             self.started.setdefault(fact.step_id, record.offset)
             self.told.setdefault(fact.step_id, frozenset(fact.after))
         elif isinstance(fact, UndoEvent) and fact.status is UndoStatus.STARTED:
             self.undo_started[fact.step_id].append((record.offset, fact.owner, fact.generation))
-        elif isinstance(fact, Resolution) and fact.decision is Decision.ABSENT:
+        elif isinstance(fact, Resolution) and fact.decision in (Decision.ABSENT, Decision.PRESENT):
             for attempt in fact.attempts:
-                self.absent.setdefault(attempt, record.appended_at_ms)
+                self.sure[fact.step_id or ""].setdefault(attempt, record.offset)
+                if fact.decision is Decision.PRESENT:
+                    self.present[fact.step_id or ""].append(record.offset)
+                else:
+                    self.absent.setdefault(attempt, record.appended_at_ms)
         elif getattr(fact, "writer", None) == "person" and getattr(fact, "status", None) is not None:
             self.asked.add(workflow_id)
         workflow = self.fold.workflow(workflow_id)
         if workflow is not None:
-            steps = workflow.steps
+            steps, turns = workflow.steps, workflow.header.turns
+            if len(turns) != self._turns.get(workflow_id, 0):
+                self._turns[workflow_id] = len(turns)
+                for step in steps:
+                    if turns and self.condemned_by(turns[-1], step.step_id):
+                        self.over[step.step_id].append(record.offset)
             dead = frozenset(s.step_id for s in steps if s.undo is not None and s.undo.state is UndoState.DEAD)
             kept = self.dead[workflow_id]
             if not kept or kept[-1][1] != dead:
                 kept.append((record.offset, dead))
+
+    def condemned_by(self, turn: Turn, step_id: str) -> bool:
+        """The protocol's own words: a STARTED of an ended epoch, behind the savepoint if there is one."""
+        if turn.final and turn.offset == NOWHERE:
+            return True
+        return any(at > turn.offset and (turn.final or epoch <= turn.epoch) for epoch, at in self.starts[step_id])
+
+    def is_condemned(self, workflow: Workflow, step_id: str) -> bool:
+        return any(self.condemned_by(turn, step_id) for turn in workflow.header.turns)
 
     def given_up_at(self, workflow_id: str, offset: int) -> frozenset[str]:
         """Return the steps that were incidents at some time up to there: they do not block."""
@@ -96,7 +127,10 @@ def judge(
     for workflow_id, belief in beliefs.items():
         workflow = case.fold.workflow(workflow_id)
         if workflow is not None and workflow.header.phase is not Phase.NONE:
-            broken.extend(_of_end(workflow))
+            broken.extend(_of_end(case, workflow))
+            broken.extend(_of_savepoints(case, workflow))
+            for heard in belief.stories:
+                broken.extend(_of_story(case, world, workflow, heard))
             broken.extend(_of_belief(case, world, workflow, belief))
     return broken
 
@@ -121,15 +155,17 @@ def _of_deed(case: Case, deed: Deed, *, keeps_a1: bool) -> list[Broken]:
     by_verify = contract is not None and contract.verify is not None
     if count > 1 and (keeps_a1 or not by_verify):
         broken.append(Broken(2, f"deed {deed.number} of {deed.tool} was undone {count} times: {deed.undone}"))
-    if phase is Phase.SUCCEEDED and count:
-        broken.append(Broken(4, f"deed {deed.number} of {deed.tool} was undone, and its workflow succeeded"))
-    if phase is Phase.COMPENSATED and not count and keeps_a1:
-        broken.append(Broken(1, f"deed {deed.number} of {deed.tool} is still there, and its workflow is COMPENSATED"))
+    condemned = case.is_condemned(workflow, step.step_id)
+    if count and not condemned:
+        words = f"deed {deed.number} of {deed.tool} was undone, and nothing says that it is to be (it is {phase})"
+        broken.append(Broken(4, words))
     lost = step.undo is not None and step.undo.state is UndoState.LOSS
-    if phase is Phase.CLOSED_WITH_LOSS and not count and not lost and keeps_a1:
-        broken.append(Broken(1, f"deed {deed.number} of {deed.tool} is still there, and no loss was accepted"))
-    if phase is Phase.TURNED and not count and not lost and not _is_incident(step) and keeps_a1:
-        broken.append(Broken(1, f"deed {deed.number} of {deed.tool} is still there, and nobody is told"))
+    told = lost or (_is_incident(step) and phase is not Phase.COMPENSATED)
+    if condemned and not count and not told and keeps_a1:
+        words = f"deed {deed.number} of {deed.tool} is still there, and nobody is told (it is {phase})"
+        broken.append(Broken(1, words))
+    if lost and phase is Phase.COMPENSATED and not count:
+        broken.append(Broken(1, f"deed {deed.number} of {deed.tool} is a loss, and its workflow is COMPENSATED"))
     return broken
 
 
@@ -148,6 +184,8 @@ def _of_order(case: Case, world: World, deed: Deed) -> list[Broken]:
         return [Broken(2, f"{done.by} undid deed {deed.number} without a STARTED on the ledger")]
     since = starts[-1]
     given_up = case.given_up_at(workflow_id, since)
+    workflow = case.fold.workflow(workflow_id)
+    assert workflow is not None
     broken: list[Broken] = []
     for other in world.deeds:
         found = case.steps.get(other.reference)
@@ -157,6 +195,8 @@ def _of_order(case: Case, world: World, deed: Deed) -> list[Broken]:
             continue
         if not (_is_built_on(other, deed) or step_id in case.told[found[1]]):
             continue
+        if not case.is_condemned(workflow, found[1]):
+            continue  # its agent went on beside what was given up on; a person had that tried again
         if not other.undone or other.undone[0].at_ms > done.at_ms:
             words = f"deed {deed.number} ({deed.tool}) was undone while deed {other.number} ({other.tool}) was there"
             broken.append(Broken(3, words))
@@ -168,7 +208,48 @@ def _is_built_on(later: Deed, base: Deed) -> bool:
     return base.id in later.names or bool(base.account and base.account == later.account)
 
 
-def _of_end(workflow: Workflow) -> list[Broken]:
+def _of_savepoints(case: Case, workflow: Workflow) -> list[Broken]:
+    """Nobody goes back to a savepoint that was taken while a call was open or unknown."""
+    broken: list[Broken] = []
+    for turn in workflow.header.turns:
+        if turn.offset in (NOWHERE, workflow.header.started_offset):
+            continue
+        for attempt, (step_id, at) in case.attempted[workflow.header.workflow_id].items():
+            known_at = case.sure[step_id].get(attempt)
+            known = known_at is not None and known_at < turn.offset
+            if at < turn.offset and not known and not _was_sure(case, step_id, turn.offset):
+                words = f"it went back to the savepoint at {turn.offset}, taken while attempt {attempt} was not known"
+                broken.append(Broken(5, words))
+    return broken
+
+
+def _was_sure(case: Case, step_id: str, offset: int) -> bool:
+    """Whether a step was known to be present, whatever became of another attempt, or had been condemned."""
+    known = any(at < offset for at in case.present[step_id])
+    return known or any(at < offset for at in case.over[step_id])
+
+
+def _of_story(case: Case, world: World, workflow: Workflow, heard: Heard) -> list[Broken]:
+    """What an agent is told was undone is not there, unless it is told that, too."""
+    turns = workflow.header.turns
+    number = next((n for n, turn in enumerate(turns) if turn.epoch == heard.epoch - 1 and not turn.final), None)
+    if number is None:
+        return []  # a turn of the whole came after it, which condemns all that this one did
+    broken: list[Broken] = []
+    for deed in world.deeds:
+        found = case.steps.get(deed.reference)
+        if found is None or found[0] != workflow.header.workflow_id or deed.landed_at_ms > heard.at_ms:
+            continue
+        before = any(case.condemned_by(turn, found[1]) for turn in turns[:number])
+        if before or not case.condemned_by(turns[number], found[1]) or found[1] in heard.open_steps:
+            continue
+        if not deed.undone or deed.undone[0].at_ms > heard.at_ms:
+            words = f"deed {deed.number} of {deed.tool} was there when the agent was told that it was undone"
+            broken.append(Broken(7, words))
+    return broken
+
+
+def _of_end(case: Case, workflow: Workflow) -> list[Broken]:
     header, broken = workflow.header, []
     told = bool(workflow.open_troubles())
     if header.phase not in CLOSED and not told:
@@ -179,7 +260,8 @@ def _of_end(workflow: Workflow) -> list[Broken]:
                 broken.append(Broken(6, f"{header.workflow_id} is {header.phase}, an undo of {step.tool_name} is open"))
             if standing(step) is Standing.OPEN:
                 broken.append(Broken(6, f"{header.workflow_id} is {header.phase}, a call of {step.tool_name} is open"))
-            if header.phase is Phase.SUCCEEDED and standing(step) is Standing.UNKNOWN:
+            surely = case.is_condemned(workflow, step.step_id) or standing(step) is not Standing.UNKNOWN
+            if header.phase is Phase.SUCCEEDED and not surely:
                 broken.append(Broken(5, f"{header.workflow_id} succeeded, {step.tool_name} is unknown"))
     return broken
 
@@ -193,13 +275,14 @@ def _of_belief(case: Case, world: World, workflow: Workflow, belief: Belief) -> 
             broken.append(
                 Broken(7, f"{header.workflow_id}: the agent was told that it succeeded; it is {header.phase}")
             )
-        if isinstance(end, scope_flow.Turned | WorkflowTurned) and header.phase not in TURNED:
+        if isinstance(end, scope_flow.Turned | WorkflowTurned) and not header.turns:
             broken.append(Broken(7, f"{header.workflow_id}: the agent was told that it turned; it is {header.phase}"))
     if header.phase is not Phase.SUCCEEDED:
         return broken
     for call_id, told in belief.calls.items():
         subject = f"{header.workflow_id}/{call_id}"
-        there = [d for d in world.deeds if d.subject == subject and d.is_there]
+        there = [d for d in world.deeds if d.call == subject and d.is_there]
+        there = [d for d in there if not case.is_condemned(workflow, case.steps[d.reference][1])]
         if told is Told.DONE and not there:
             broken.append(Broken(7, f"{subject}: told that it was done, and it is not there"))
         if told in (Told.REFUSED, Told.NOT_CALLED) and there and belief.processes == 1:

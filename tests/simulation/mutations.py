@@ -129,7 +129,7 @@ def success_by_self_report(patch: pytest.MonkeyPatch) -> None:
         yield effects.WriteFact(scope_flow._event(terms, standing, WorkflowStatus.SUCCEEDED, 0))
         return scope_flow.Succeeded()
 
-    patch.setattr("tests.simulation.agents.claim_flow", claim)
+    patch.setattr("tests.simulation.lives.claim_flow", claim)
 
 
 def outputs_only_when_a_change_is_seen(patch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.agents import Belief
+from tests.simulation.lives import Belief
 from tests.simulation.pipeline import Pipeline
 from tests.simulation.schedule import Process
 

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from tests.simulation.agents import AgentProcess, Belief, Script
+from tests.simulation.agents import AgentProcess
 from tests.simulation.chances import FaultsAt, Mix, RandomFaults
 from tests.simulation.judge import Broken, Case, judge, of_the_living
+from tests.simulation.lives import Belief
 from tests.simulation.owners import SESSION_MS, ProcessorProcess
 from tests.simulation.people import Person
 from tests.simulation.pipeline import PARTITION, Pipeline
 from tests.simulation.schedule import Process, Schedule
+from tests.simulation.scripts import Script, script_of, with_savepoints
 from tests.simulation.workers import Lane, WorkerProcess
-from tests.simulation.world import KINDS, Tool
 
 from amends.processors.terms import Terms
 from amends.producers import clock
@@ -56,10 +57,19 @@ FAMILIES: dict[str, Callable[..., Mix]] = {
 }
 
 
-def drawn(seed: int, *, family: str = "", keeps_a1: bool = True) -> tuple[Scenario, Random]:
-    """Return the scenario of a seed, of any family of disturbances or of the one named."""
+LAYERS = ("savepoints",)
+"""What may come on top of a family of disturbances: each is drawn from a stream of its own."""
+
+
+def drawn(
+    seed: int, *, family: str = "", layers: frozenset[str] | None = None, keeps_a1: bool = True
+) -> tuple[Scenario, Random]:
+    """Return the scenario of a seed, of any family of disturbances or of the one named, with any layers or those."""
     chance = Random(seed)
     chosen = chance.choice(("drawn", "drawn", "hammered", "haunted", "usurped"))
+    if layers is None:
+        on_top = Random(f"{seed} layers")
+        layers = frozenset() if family else frozenset(layer for layer in LAYERS if on_top.random() < 0.4)
     family = family or chosen
     mix = FAMILIES[family](chance, keeps_a1=keeps_a1)
     if not keeps_a1:
@@ -67,26 +77,11 @@ def drawn(seed: int, *, family: str = "", keeps_a1: bool = True) -> tuple[Scenar
     hammered = family == "hammered"
     count = 1 if hammered else chance.choice((1, 1, 1, 2))
     flow = Random(f"{seed} data flow")
-    scripts = tuple(_script(f"w{number}", chance, flow, hammered=hammered) for number in range(count))
-    return Scenario(scripts, mix, RandomFaults(mix, chance), chance.choice((0.0, 0.5, 1.0))), chance
-
-
-def _script(workflow_id: str, chance: Random, flow: Random, *, hammered: bool) -> Script:
-    count = chance.choice((1, 1, 2, 3) if hammered else (1, 2, 3, 4))
-    accounts = ("", "", "a", "b")
-    tools = tuple(
-        Tool(f"{workflow_id}-tool{number}", chance.choice(KINDS), flow.choice(accounts)) for number in range(count)
-    )
-    fails, tries = chance.random() < (0.9 if hammered else 0.5), chance.choice((1, 2, 3))
-    thinks_ms = chance.choice((0, 0, 20, 300, 3_000))
-    on_trouble = chance.choice(("fail", "skip"))
-    bases = tuple(_some_before(number, flow, 0.4) for number in range(count))
-    told = tuple(_some_before(number, flow, 0.1) for number in range(count))
-    return Script(workflow_id, tools, fails, tries, on_trouble, thinks_ms, bases, told)
-
-
-def _some_before(number: int, flow: Random, rate: float) -> tuple[int, ...]:
-    return tuple(base for base in range(number) if flow.random() < rate)
+    scripts = [script_of(f"w{number}", chance, flow, hammered=hammered) for number in range(count)]
+    if "savepoints" in layers:
+        back = Random(f"{seed} savepoints")
+        scripts = [with_savepoints(script, back) for script in scripts]
+    return Scenario(tuple(scripts), mix, RandomFaults(mix, chance), chance.choice((0.0, 0.5, 1.0))), chance
 
 
 class Run:
@@ -292,7 +287,14 @@ def virtual_clock(now_ms: Callable[[], int]) -> Iterator[None]:
         clock.elapsed_ms, clock.wall_ms, clock.now = before
 
 
-def play(seed: int, *, family: str = "", tell: bool = False, keeps_a1: bool = True) -> Verdict:
+def play(
+    seed: int,
+    *,
+    family: str = "",
+    layers: frozenset[str] | None = None,
+    tell: bool = False,
+    keeps_a1: bool = True,
+) -> Verdict:
     """Play the run of a seed."""
-    scenario, chance = drawn(seed, family=family, keeps_a1=keeps_a1)
+    scenario, chance = drawn(seed, family=family, layers=layers, keeps_a1=keeps_a1)
     return Run(scenario, chance, tell=tell).play()

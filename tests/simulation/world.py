@@ -131,6 +131,11 @@ class Deed:
         return f"deed-{self.number:04d}"
 
     @property
+    def call(self) -> str:
+        """Which call of which workflow it is of, in whatever epoch."""
+        return self.subject.partition("@")[0]
+
+    @property
     def output(self) -> dict[str, object]:
         """What the remote says of it."""
         return {"number": self.number, "id": self.id}

@@ -1,0 +1,253 @@
+"""What one agent does from its first fact to its last, as a generator of the producers' own effects."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from tests.simulation.pipeline import Pipeline
+from tests.simulation.scripts import Script
+from tests.simulation.world import Declined, Tool
+
+from amends.producers.effects import NameSavepoints, Raised, Returned
+from amends.producers.flow import call_flow
+from amends.producers.outcome import Call
+from amends.producers.savepoint_flow import savepoint_flow, undo_to_flow
+from amends.producers.scope import Scope
+from amends.producers.scope_flow import Outcome, claim_flow, fail_flow, open_flow
+from amends.producers.story import Story
+from amends.tools.errors import AmendsError, EpochEnded, NotConfirmed, WorkflowTurned
+
+UNDONE_WITHIN_MS = 20_000
+WAITS_MAX = 3
+"""How often an agent goes on to wait for the end of one undoing."""
+BACKS_MAX = 3
+"""How often one process of an agent goes back because of trouble."""
+
+
+class Told(Enum):
+    """What an agent last heard of one of its calls."""
+
+    DONE = "it was done"
+    REFUSED = "the remote refused"
+    NOT_CALLED = "the tool was not called"
+    UNKNOWN = "nobody knows"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A story that an agent was told: what was undone since a savepoint, and which steps are left to people."""
+
+    at_ms: int
+    epoch: int  # in which it goes on
+    open_steps: frozenset[str]
+
+
+@dataclass(slots=True)
+class Belief:
+    """What the agents of one workflow were told, over all their processes."""
+
+    calls: dict[str, Told] = field(default_factory=dict)
+    ends: list[tuple[int, Outcome | AmendsError]] = field(default_factory=list)
+    stories: list[Heard] = field(default_factory=list)
+    processes: int = 0
+    disturbed: bool = False  # one of them was killed, or slept
+
+
+@dataclass(frozen=True, slots=True)
+class Think:
+    """An agent thinks before it does the next thing."""
+
+    duration_ms: int
+
+
+class Counts(Protocol):
+    """What a life wants of its process."""
+
+    name: str
+
+    def attempts_made(self) -> int: ...
+
+
+Life = Generator[Any, Any, None]
+
+
+class Agent:
+    """One run of one script."""
+
+    def __init__(self, pipeline: Pipeline, script: Script, belief: Belief, scope: Scope, process: Counts) -> None:
+        self._pipeline = pipeline
+        self._script = script
+        self._belief = belief
+        self._scope = scope
+        self._process = process
+        self._ids: dict[int, str] = {}  # what calls have returned
+        self._went: set[int] = set()  # which changes of mind are over
+        self._troubles = 0
+        self.calling: tuple[Tool, dict[str, Any]] = (script.tools[0], {})
+
+    def play(self) -> Life:
+        """Live. Errors of amends end it as they end a `with` block."""
+        try:
+            yield from self._live()
+        except (EpochEnded, NotConfirmed) as error:
+            self._ended((yield from fail_flow(self._scope.terms, error)))
+        except AmendsError as error:
+            self._ended(error)
+
+    def _live(self) -> Life:
+        scope, script = self._scope, self._script
+        yield from open_flow(scope.opening)
+        number = 0
+        while number < len(script.tools):
+            if number in script.savepoints:
+                yield from self._save(number)
+            if script.thinks_ms:
+                yield Think(self._pipeline.chance.randint(0, script.thinks_ms))
+            try:
+                good = yield from self._try(number)
+            except EpochEnded:  # somebody else had part of it undone
+                number = yield from self._go_on(number)
+                continue
+            to = self._change_of_mind(number, good=good)
+            if to is not None:
+                number = yield from self._back(to, number)
+            elif not good and script.on_trouble != "skip":
+                self._ended((yield from fail_flow(scope.terms, RuntimeError("a call failed"))))
+                return
+            else:
+                number += 1
+        if script.fails_at_the_end:
+            self._ended((yield from fail_flow(scope.terms, RuntimeError("changed its mind"))))
+        else:
+            self._ended((yield from claim_flow(scope.terms)))
+
+    # --- savepoints -------------------------------------------------------------------------------------------------
+
+    def _save(self, number: int) -> Life:
+        try:
+            yield from savepoint_flow(self._scope.terms, f"s{number}")
+        except WorkflowTurned:
+            return  # the next call says so
+        except AmendsError as error:
+            self._say(f"savepoint s{number}: {type(error).__name__}")
+
+    def _change_of_mind(self, number: int, *, good: bool) -> int | None:
+        for index, back in enumerate(self._script.backs):
+            if back.after == number and index not in self._went:
+                self._went.add(index)
+                return back.to
+        before = [n for n in self._script.savepoints if n <= number]
+        if good or self._script.on_trouble != "back" or not before or self._troubles >= BACKS_MAX:
+            return None
+        self._troubles += 1
+        return max(before)
+
+    def _go_on(self, number: int) -> Generator[Any, Any, int]:
+        """Part of what was done is being undone: wait for it, and be told."""
+        standing = self._scope.standing
+        names: tuple[str, ...] = (yield NameSavepoints(standing)) if standing is not None else ()
+        if not names or self._troubles >= BACKS_MAX:
+            raise EpochEnded("no savepoint is left to go on from")
+        self._troubles += 1
+        return (yield from self._back(int(names[-1][1:]), number))
+
+    def _back(self, to: int, number: int) -> Generator[Any, Any, int]:
+        """Have everything undone since a savepoint; return the call to go on with."""
+        name = f"s{to}"
+        for _ in range(WAITS_MAX):
+            try:
+                story = yield from undo_to_flow(self._scope.terms, name, "changed its mind", UNDONE_WITHIN_MS)
+            except NotConfirmed:
+                continue
+            except WorkflowTurned:
+                raise
+            except AmendsError as error:
+                self._say(f"undo to {name}: {type(error).__name__}")
+                return number + 1
+            return self._hear(story, to)
+        raise NotConfirmed(f"{name} is still being undone to")
+
+    def _hear(self, story: Story, to: int) -> int:
+        """Believe what is told: what was undone is over."""
+        self._say(f"is told: {len(story.steps)} undone, {len(story.open)} left to people")
+        heard = Heard(self._pipeline.schedule.now_ms, story.epoch, frozenset(s.step_id for s in story.open))
+        self._belief.stories.append(heard)
+        over = [number for number in range(len(self._script.tools)) if self._is_over(number)]
+        return min([to, *over]) if self._script.is_careful else to
+
+    def _is_over(self, number: int) -> bool:
+        """Whether the last step of a call was condemned; what was believed of it is forgotten then."""
+        standing, book = self._scope.standing, self._scope._book
+        step = book._steps.get(book._newest.get(f"call-{number}", ""))
+        if standing is None or step is None or not step.condemned(standing.turns):
+            return False
+        self._belief.calls.pop(f"call-{number}", None)
+        self._ids.pop(number, None)
+        return True
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    def _try(self, number: int) -> Generator[Any, Any, bool]:
+        tool = self._script.tools[number]
+        call_id = f"call-{number}"
+        told = self._script.told[number] if self._script.told else ()
+        after = tuple(f"call-{base}" for base in told)
+        calls = self._belief.calls
+        for _ in range(self._script.tries_max):
+            given = self._given(number, tool)
+            call = Call(tool.contract, tool.contract_bytes, given, call_id=call_id, after=after)
+            self.calling = (tool, given)
+            before = self._process.attempts_made()
+            try:
+                result = yield from call_flow(call, self._scope.terms)
+            except WorkflowTurned:
+                raise
+            except AmendsError as error:
+                self._say(f"{call_id}: {type(error).__name__}")
+                # Of a call that is open or unknown from before, the refusal says nothing new.
+                attempted = self._process.attempts_made() > before
+                if attempted and calls.get(call_id) in (None, Told.NOT_CALLED, Told.REFUSED):
+                    calls[call_id] = Told.NOT_CALLED
+                continue
+            if isinstance(result, Returned):
+                calls[call_id] = Told.DONE
+                self._ids[number] = result.value["id"]
+                return True
+            refused = isinstance(result, Raised) and isinstance(result.error, Declined)
+            known_before = calls.get(call_id)
+            if not refused:
+                calls[call_id] = Told.UNKNOWN
+            elif known_before is not Told.UNKNOWN:
+                calls[call_id] = Told.REFUSED
+        return False
+
+    def _given(self, number: int, tool: Tool) -> dict[str, Any]:
+        """The arguments of a call: what it is about, and ids that earlier calls returned."""
+        given: dict[str, Any] = {"subject": self._subject(number, tool)}
+        bases = self._script.bases[number] if self._script.bases else ()
+        if bases:
+            given["on"] = [self._ids[base] for base in bases if base in self._ids]
+        return given | ({"account": tool.account} if tool.account else {})
+
+    def _subject(self, number: int, tool: Tool) -> str:
+        """What a call is about. Where the undo knows the effect by its subject alone, no two effects share one: an undo
+        that is late must not meet what the next epoch did."""
+        subject = f"{self._script.workflow_id}/call-{number}"
+        over, standing, book = self._is_over(number), self._scope.standing, self._scope._book
+        if not tool.kind.from_input or standing is None:
+            return subject
+        step = None if over else book._steps.get(book._newest.get(f"call-{number}", ""))
+        epoch = standing.epoch if step is None else step.epoch
+        return f"{subject}@{epoch}" if epoch else subject
+
+    # --- ends -------------------------------------------------------------------------------------------------------
+
+    def _ended(self, how: Outcome | AmendsError) -> None:
+        self._say(f"ends: {type(how).__name__}")
+        self._belief.ends.append((self._pipeline.schedule.now_ms, how))
+
+    def _say(self, what: str) -> None:
+        self._pipeline.schedule.say(self._process.name, what)
