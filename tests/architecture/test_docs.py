@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.architecture import state_tables
 from tests.architecture.parts import PARTS, ROOT, portion
 
 from amends.console import discovery
@@ -97,6 +98,11 @@ def test_modules_that_the_architecture_names_are_there() -> None:
         row = re.match(rf"\| `({'|'.join(PARTS)})` \|[^|]*\|(.*)", line)
         for module in re.findall(r"`(\w+)`", row[2]) if row else ():
             assert (portion(row[1]) / f"{module}.py").is_file() if row else True, f"{line}: {module}"
+
+
+def test_the_state_tables_are_those_of_the_code() -> None:
+    stale = "write it anew: .venv/bin/python -m tests.architecture.state_tables"
+    assert state_tables.PAGE.read_text("utf-8") == state_tables.page(), stale
 
 
 def test_every_dependency_has_a_decision() -> None:

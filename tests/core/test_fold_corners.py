@@ -352,3 +352,33 @@ def test_an_outcome_that_came_before_its_intent_is_undone_once_the_contract_is_k
     ledger.started("pay", contract_of("pay"))
     assert ledger.incidents() == {"unclassified": "CLOSED"}
     assert ledger.commanded() == [[("pay", 0, 0)]]
+
+
+# --- what cannot be read ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [UndoStatus.UNDONE, UndoStatus.NOTHING_TO_UNDO])
+def test_an_undo_whose_started_could_not_be_read_is_not_done_again(end: UndoStatus) -> None:
+    ledger = Ledger()
+    ledger.start()
+    ledger.did("x", contract_of("x"))
+    ledger.said(WorkflowStatus.FAILED)
+    unread = ledger.append(None, raw=b"?", key=b"w")
+    ledger.undo("x", end)
+    ledger.append(Resolution("w", Decision.MARK_ABSENT, Party.PERSON, "alice", unread_offset=unread))
+    ledger.wait(20_000)
+    assert {entry for command in ledger.commanded() for entry in command} == {("x", 0, 0)}
+    assert ledger.phase == "COMPENSATED"
+
+
+def test_an_effect_that_landed_since_is_undone_though_the_started_of_the_undo_could_not_be_read() -> None:
+    ledger = Ledger()
+    contract = contract_of("x", call=Idempotency.NATURAL)
+    ledger.start()
+    ledger.did("x", contract)
+    ledger.said(WorkflowStatus.FAILED)
+    ledger.started("x", contract, attempt="p2")
+    ledger.ended("x", StepStatus.SUCCEEDED, attempt="p2")
+    ledger.undo("x", UndoStatus.UNDONE)
+    ledger.wait(1_000)
+    assert ledger.commanded()[-1] == [("x", 1, 0)]

@@ -187,6 +187,9 @@ def _closed(step: Step, undo: Undo, fact: UndoEvent, at_ms: int) -> Step:
     since = dict(undo.started).get(fact.attempt, NOWHERE) if fact.generation == undo.generation else NOWHERE
     if since == NOWHERE:
         since = undo.first_started_offset
+    if since == NOWHERE:  # its STARTED could not be read: it began behind the first end, or it had not been granted
+        ends = (a.ended_offset for a in step.attempts if a.ended_offset >= undo.covered_before)
+        since = 1 + min(ends, default=undo.covered_before - 1)
     closed = replace(
         undo,
         state=UndoState.UNDONE if undone else UndoState.NOTHING,
