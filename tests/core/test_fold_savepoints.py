@@ -9,7 +9,7 @@ from amends.processors.records import decode_header, encode_header
 from amends.processors.state import Header, Turn
 from amends.schemas.commands import Phase, WorkflowEcho
 from amends.schemas.contract import Effect, Idempotency
-from amends.schemas.facts import Decision, Party, StepStatus, UndoStatus, WorkflowStatus
+from amends.schemas.facts import Decision, Party, StepStatus, UndoStatus, WorkflowEvent, WorkflowStatus
 
 CHARGE = contract_of("charge")
 BOOK = contract_of("book")
@@ -49,6 +49,31 @@ def test_a_workflow_undone_to_a_savepoint_goes_on_and_succeeds(ledger: Ledger) -
     ledger.said(WorkflowStatus.SUCCEEDED, epoch=1)
     assert ledger.phase == "SUCCEEDED"
     assert len(ledger.commanded()) == 1
+
+
+def beats_for(ledger: Ledger, instance: str, ms: int, *, epoch: int) -> None:
+    for _ in range(ms * 4 // LEASE_MS):
+        beat = WorkflowEvent("w", epoch, WorkflowStatus.HEARTBEAT, instance=instance, lease_ms=LEASE_MS)
+        ledger.append(beat)
+        ledger.wait(LEASE_MS // 4)
+
+
+def test_an_agent_that_has_not_heard_of_its_new_epoch_is_alive(ledger: Ledger) -> None:
+    """It has asked for the undoing, and the fold, which was down, tells it late."""
+    ledger.append(WorkflowEvent("w", 0, WorkflowStatus.STARTED, agent_id="a", instance="p1", lease_ms=LEASE_MS))
+    ledger.did("charge", CHARGE)
+    ledger.savepoint("paid")
+    ledger.undo_to("paid")
+    beats_for(ledger, "p1", 3 * LEASE_MS, epoch=0)
+    assert ledger.phase == "RUNNING"
+
+
+def test_who_does_not_own_a_workflow_keeps_it_alive_in_no_ended_epoch(ledger: Ledger) -> None:
+    ledger.append(WorkflowEvent("w", 0, WorkflowStatus.STARTED, agent_id="a", instance="p1", lease_ms=LEASE_MS))
+    ledger.savepoint("begun")
+    ledger.undo_to("begun")
+    beats_for(ledger, "p0", 3 * LEASE_MS, epoch=0)
+    assert ledger.phase == "COMPENSATED"
 
 
 def test_each_effect_of_two_tries_is_undone_once(ledger: Ledger) -> None:

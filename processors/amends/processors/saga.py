@@ -177,7 +177,8 @@ def _belongs(workflow: Workflow, fact: Fact, offset: int, at_ms: int) -> bool:
 
 
 def _renews(workflow: Workflow, fact: Fact) -> bool:
-    """Any fact of the owner renews its heartbeat. Who is refused the id of a workflow is not its owner."""
+    """Any fact of the owner renews its heartbeat. Who is refused the id of a workflow is not its owner; who has not heard
+    yet of the epoch it is in (the fold was down, or late) still is."""
     header = workflow.header
     if header.phase is not Phase.RUNNING or not isinstance(fact, StepEvent | WorkflowEvent):
         return False
@@ -185,7 +186,10 @@ def _renews(workflow: Workflow, fact: Fact) -> bool:
         return False
     if isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.STARTED:
         return fact.attributes.get("on_existing") == "resume"
-    return fact.epoch == header.epoch
+    if fact.epoch == header.epoch:
+        return True
+    named = fact.instance if isinstance(fact, WorkflowEvent) else ""
+    return fact.epoch < header.epoch and named != "" and in_words(named) == header.instance
 
 
 # --- facts of the workflow --------------------------------------------------------------------------------------------
