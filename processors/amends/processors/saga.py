@@ -177,8 +177,8 @@ def _belongs(workflow: Workflow, fact: Fact, offset: int, at_ms: int) -> bool:
 
 
 def _renews(workflow: Workflow, fact: Fact) -> bool:
-    """Any fact of the owner renews its heartbeat. Who is refused the id of a workflow is not its owner; who has not heard
-    yet of the epoch it is in (the fold was down, or late) still is."""
+    """Any fact of the owner renews its heartbeat. Who is refused the id of a workflow is not its owner; who has not
+    heard yet of the epoch it is in (the fold was down, or late) still is."""
     header = workflow.header
     if header.phase is not Phase.RUNNING or not isinstance(fact, StepEvent | WorkflowEvent):
         return False
