@@ -100,6 +100,20 @@ def test_modules_that_the_architecture_names_are_there() -> None:
             assert (portion(row[1]) / f"{module}.py").is_file() if row else True, f"{line}: {module}"
 
 
+def test_every_case_from_the_field_is_shown_by_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "cases.md").read_text("utf-8")
+    rows = re.findall(r"^\| C(\d+) \| (.+?) \| (.+) \|$", text, re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 43))
+    for number, _, shown in rows:
+        named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", shown)
+        assert named, f"C{number} is shown by nothing"
+        assert shown.count("`") == 2 * len(named), f"C{number}: {shown}"
+        for path, name in named:
+            tree = ast.parse((ROOT / "tests" / path).read_text("utf-8"))
+            found = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
+            assert name in found, f"C{number}: {path} has no {name}"
+
+
 def test_the_state_tables_are_those_of_the_code() -> None:
     stale = "write it anew: .venv/bin/python -m tests.architecture.state_tables"
     assert state_tables.PAGE.read_text("utf-8") == state_tables.page(), stale
