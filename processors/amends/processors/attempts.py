@@ -103,8 +103,10 @@ def fold_evidence(step: Step, fact: Resolution, offset: int, at_ms: int) -> Step
         )
         step = _with_makes(step, fact)
     elif fact.decision in (Decision.ABSENT, Decision.MARK_ABSENT):
+        # A callback may come before the call has ended; whose word it is that it did not happen counts when it does.
+        spoken_of = (AttemptState.UNKNOWN,) + ((AttemptState.OPEN,) if fact.decision is Decision.ABSENT else ())
         attempts = tuple(
-            replace(a, absent=True) if a.name in named and a.state is AttemptState.UNKNOWN else a for a in step.attempts
+            replace(a, absent=True) if a.name in named and a.state in spoken_of else a for a in step.attempts
         )
         contradicted = any(a.name in named and a.state is AttemptState.SUCCEEDED for a in step.attempts)
         step = replace(step, attempts=attempts)

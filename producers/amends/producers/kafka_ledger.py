@@ -50,7 +50,7 @@ class KafkaLedger:
             return _answer(error)
         return Acknowledged(ack.offset, ack.appended_at_ms)
 
-    async def write_async(self, fact: StepEvent | WorkflowEvent) -> Write:
+    async def write_async(self, fact: StepEvent | WorkflowEvent | Resolution | UndoEvent) -> Write:
         key, partition = self._place(fact)
         try:
             ack = await self._publisher.publish(
@@ -93,10 +93,10 @@ class KafkaLedger:
         self._echo.close()
         self._publisher.close(CLOSE_WITHIN_MS)
 
-    def _place(self, fact: StepEvent | WorkflowEvent) -> tuple[bytes, int]:
+    def _place(self, fact: Fact) -> tuple[bytes, int]:
         return _place_of(fact.workflow_id, self._settings.partitions)
 
-    def _headers(self, fact: StepEvent | WorkflowEvent) -> Headers:
+    def _headers(self, fact: Fact) -> Headers:
         return headers_of(fact, source=self._source, event_id=str(next(self._events)), time_ms=fact.timestamp_ms)
 
 

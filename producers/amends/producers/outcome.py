@@ -255,20 +255,20 @@ def _succeeded(started: StepEvent, call: Call, result: Returned, limits: Limits,
             undo = found.data
         else:  # the success stands; its undo becomes an incident with this reason
             attributes = {"undo_unresolved": found.reason}
-    later = None
+    only_taken = None
     if taken is not None:
-        later = Failure(ACCEPTED, redacted(taken or "the remote took it and does it later", call.secrets))
+        only_taken = Failure(ACCEPTED, redacted(taken or "the remote took it and does it later", call.secrets))
     return _after(
         started,
-        StepStatus.SUCCEEDED if later is None else StepStatus.UNKNOWN,
+        StepStatus.SUCCEEDED if only_taken is None else StepStatus.UNKNOWN,
         wall_ms,
         output=output,
-        error=later,
+        error=only_taken,
         undo_arguments=undo,
         external_resource_ids=ids,
         attributes=attributes,
         makes=ids_made(value, ids),
-        written=_written(started, call, value, written, limits) if later is None else None,
+        written=_written(started, call, value, written, limits) if only_taken is None else None,
     )
 
 

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from amends.schemas.contract import Effect
 from amends.schemas.facts import UNKNOWN_OFFSET
+from amends.tools import callbacks
 from amends.tools.errors import ContractError, OutsideWorkflow
 
 if TYPE_CHECKING:
@@ -96,6 +97,30 @@ class RunningStep:
         untouched, and whether it happened stays UNKNOWN until a probe, a callback or a person tells. In the handler of
         an undo it does the same as to return `Accepted`."""
         self._said.append(evidence)
+
+    def callback_token(self) -> str:
+        """Return the token with which a webhook of the remote settles this attempt, of the call or of the undo.
+
+        Raises:
+            ContractError: no secret is set to sign it with, or this is no attempt (a probe asks about one).
+        """
+        if not self.attempt:
+            raise ContractError("A probe has no callback: it asks about an attempt and is none.")
+        token = callbacks.CallbackToken(
+            self.workflow_id,
+            self.workflow_offset,
+            self.step_id,
+            self.attempt,
+            self.started_offset,
+            self.generation,
+            self.owner,
+        )
+        return callbacks.write_token(token, callbacks.token_secrets()[0])
+
+    def callback_url(self, base: str | None = None) -> str:
+        """Return where the remote is to send its webhook (`callback_token`). `base` is where the door is reached from
+        outside; None: as AMENDS_CALLBACKS__BASE_URL says. Raises ContractError."""
+        return callbacks.callback_url(self.callback_token(), base)
 
     @property
     def said_accepted(self) -> str | None:
