@@ -16,6 +16,7 @@ from amends.kafka.errors import SettingsWrong
 from amends.kafka.health import HealthServer
 from amends.kafka.seldom import collect_seldom
 from amends.kafka.settings import KafkaSettings, load_settings
+from amends.processors.breakers import BreakerTerms
 from amends.processors.engine import EngineError, FoldFactory
 from amends.processors.health import ProcessorHealth, prometheus_metrics
 from amends.processors.partition import Partition
@@ -100,6 +101,16 @@ def fold_of(kafka: KafkaSettings, settings: ProcessorSettings) -> FoldFactory:
         carry_after_ms=settings.carry_after_ms or kafka.ledger_retention_ms // 2,
         source=f"/amends/processors/{settings.instance_id or f'{socket.gethostname()}-{os.getpid()}'}",
         group=settings.application_id,
+        breaker=BreakerTerms(
+            settings.breaker_failures,
+            settings.breaker_pause_ms,
+            settings.breaker_pause_cap_ms,
+            settings.breaker_incident_ms,
+        ),
+        partitions=kafka.partitions,
+        lane_undos_max=settings.lane_undos_max,
+        tool_undos_max=settings.tool_undos_max,
+        tool_undos_per_s=settings.tool_undos_per_s,
     )
     return lambda partition: Partition(partition, terms)
 

@@ -43,6 +43,28 @@ class ProcessorSettings(BaseModel):
     """The state of a workflow that is open for this long is written on the ledger, and again each time as much has
     passed. None: half of AMENDS_KAFKA__LEDGER_RETENTION_MS, so that the ledger always holds its start or a Carry."""
 
+    breaker_failures: int = Field(default=5, ge=0)
+    """Undos of a tool that fail in so many workflows one after another, without one that takes, open its breaker: a
+    partition undoes nothing more with the tool but for one undo now and then. 0: no breakers."""
+
+    breaker_pause_ms: int = Field(default=1_000, ge=100)
+    """Until one undo is tried again; doubles with each that fails."""
+
+    breaker_pause_cap_ms: int = Field(default=60_000, ge=100)
+
+    breaker_incident_ms: int = Field(default=30_000, ge=0)
+    """People are told of a breaker that has been open for this long."""
+
+    lane_undos_max: int = Field(default=4_096, ge=1)
+    """Undos under way at once in a lane, over all partitions; each has its share of it, at least one. Those of one
+    workflow that follow one another in one command are never parted for it."""
+
+    tool_undos_max: int = Field(default=4_096, ge=1)
+    """The same for each tool, whichever lane it is of."""
+
+    tool_undos_per_s: float | None = Field(default=None, gt=0)
+    """Undos of a tool that begin in a second, over all partitions, each has its share of it. None: no limit."""
+
     facts_max: int = Field(default=500, ge=1, le=10_000)
     """Facts folded at most before what they emit is sent."""
 
