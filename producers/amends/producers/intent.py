@@ -23,6 +23,7 @@ class ScopeTerms:
     workflow_id: str
     agent_id: str = ""
     lease_ms: int = 30_000
+    call_max_ms: int = 3_600_000  # a call that is under way for longer hangs
     standing_within_ms: int = 10_000
     owed_within_ms: int = 10_000
     confirm_within_ms: int = 10_000

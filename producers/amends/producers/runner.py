@@ -180,6 +180,8 @@ class Send:
         self._scope.queue(ended(started, self.call, result, self._scope.terms.limits, clock.wall_ms()))
 
     def _running(self, effect: Invoke) -> RunningStep:
+        if self._timeout_ms is not None:
+            self._scope.may_take(effect.attempt, self._timeout_ms)
         return RunningStep(
             self._scope.terms.workflow_id,
             effect.step_id,

@@ -89,6 +89,7 @@ class OpenAttempt:
     started: StepEvent
     lease_ms: int
     beat_at_ms: int
+    until_ms: int  # a call that takes longer hangs: nobody says any more that it is alive
 
 
 class Scope:
@@ -302,7 +303,8 @@ class Scope:
             with self._lock:
                 if fact.status is StepStatus.STARTED:
                     lease_ms = fact.lease_ms or self.terms.lease_ms
-                    self._open[fact.attempt] = OpenAttempt(fact, lease_ms, now_ms)
+                    until_ms = now_ms + max(lease_ms, self.terms.call_max_ms)
+                    self._open[fact.attempt] = OpenAttempt(fact, lease_ms, now_ms, until_ms)
                     if fact.captured is not None:
                         self._book.started(fact)
                     self._process.hurry(lease_ms)
@@ -320,6 +322,13 @@ class Scope:
             with self._lock:
                 self._book.placed(fact, write.offset)
         return write
+
+    def may_take(self, attempt: str, timeout_ms: int) -> None:
+        """The caller gave this call so much time: for so long it does not hang."""
+        with self._lock:
+            known = self._open.get(attempt)
+            if known is not None:
+                known.until_ms = max(known.until_ms, clock.elapsed_ms() + timeout_ms)
 
     def dropped(self, attempt: str) -> OpenAttempt | None:
         """No longer count a send as open: its flow has ended, however it did."""
@@ -383,14 +392,21 @@ class Scope:
     # --- being alive ------------------------------------------------------------------------------------------------
 
     def beats(self, now_ms: int, wall_ms: int) -> list[Owed]:
-        """Return the heartbeats that are due. Called from the heart's thread."""
+        """Return the heartbeats that are due. Called from the heart's thread.
+
+        A call that hangs has none, and while one does the agent has none either: it may be waiting for it for ever.
+        What else its workflow writes, other calls under way among it, still says that it is alive.
+        """
         with self._lock:
             due: list[Owed] = []
+            hangs = False
             for attempt in self._open.values():
-                if (now_ms - attempt.beat_at_ms) * 3 >= attempt.lease_ms:
+                if now_ms >= attempt.until_ms:
+                    hangs = True
+                elif (now_ms - attempt.beat_at_ms) * 3 >= attempt.lease_ms:
                     attempt.beat_at_ms = now_ms
                     due.append(beating(attempt.started, wall_ms))
-            if not due and (now_ms - self._sent_at_ms) * 3 >= self.terms.lease_ms:
+            if not due and not hangs and (now_ms - self._sent_at_ms) * 3 >= self.terms.lease_ms:
                 due.extend(self._beat(wall_ms))
             if due:
                 self._sent_at_ms = now_ms

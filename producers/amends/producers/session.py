@@ -169,6 +169,7 @@ class Session:
             agent_id=settings.agent_id if options.agent is None else options.agent,
             instance=runtime.instance,
             lease_ms=settings.lease_ms if options.lease is None else duration_ms(options.lease),
+            call_max_ms=settings.call_max_ms,
             standing_within_ms=settings.standing_within_ms,
             owed_within_ms=settings.owed_within_ms,
             confirm_within_ms=settings.confirm_within_ms if confirm_within is None else duration_ms(confirm_within),

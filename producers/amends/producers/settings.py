@@ -30,6 +30,8 @@ class ProducerSettings(BaseModel):
         mode: `off` runs bare tools, `observe` records and plans but never refuses, waits or undoes, `enforce` is all.
         agent_id: the agent's name where a scope gives none.
         lease_ms: how long an agent may be silent before its workflow turns.
+        call_max_ms: how long a call may be under way (its own `timeout` or lease, where longer); one that takes longer
+            hangs: its heartbeats and its agent's stop, so that it counts as unknown and its workflow turns.
         confirm_within_ms: how long the end of a scope waits for the fold's word; above a takeover of the processor.
         standing_within_ms: how long the first call waits for the processor's answer to the start.
         owed_within_ms: how long a call waits for outcomes of earlier calls that could not be written.
@@ -46,6 +48,7 @@ class ProducerSettings(BaseModel):
     mode: Literal["off", "observe", "enforce"] = "enforce"
     agent_id: str = ""
     lease_ms: Milliseconds = 30_000
+    call_max_ms: Milliseconds = 3_600_000
     confirm_within_ms: Milliseconds = 10_000
     standing_within_ms: Milliseconds = 10_000
     owed_within_ms: Milliseconds = 10_000
