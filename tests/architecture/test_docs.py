@@ -94,10 +94,26 @@ def test_modules_that_the_architecture_names_are_there() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     for part, module in re.findall(rf"`({'|'.join(PARTS)})/(\w+)`", text):
         assert (portion(part) / f"{module}.py").is_file(), f"{part}/{module}"
+    for path in re.findall(r"`(\w+/\w+\.py)`", text):
+        assert (ROOT / "tests" / path).is_file(), path
     for line in text.splitlines():
         row = re.match(rf"\| `({'|'.join(PARTS)})` \|[^|]*\|(.*)", line)
         for module in re.findall(r"`(\w+)`", row[2]) if row else ():
             assert (portion(row[1]) / f"{module}.py").is_file() if row else True, f"{line}: {module}"
+    fold = text.split("## The fold")[1].split("## ")[0]
+    for line in fold.splitlines():
+        for module in re.findall(r"`(\w+)`", line.rpartition(" | ")[2]) if line.startswith("| ") else ():
+            assert (portion("processors") / f"{module}.py").is_file(), f"{line}: {module}"
+
+
+def test_every_promise_says_where_it_is_kept_what_shows_it_and_what_is_impossible() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    promises = dict(re.findall(r"^### (\d) .+?\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL))
+    assert list(promises) == [str(number) for number in range(1, 9)]
+    for number, kept in promises.items():
+        assert re.search(rf"`({'|'.join(PARTS)})/\w+`", kept), number
+        assert "Shown by `" in kept, number
+        assert number == "8" or "**Impossible**" in kept or "**Not promised**" in kept, number
 
 
 def test_every_case_from_the_field_is_shown_by_tests_that_exist() -> None:
