@@ -18,6 +18,7 @@ from tests.architecture import state_tables
 from tests.architecture.parts import PARTS, ROOT, portion
 
 from amends.console import discovery
+from amends.schemas.decisions import ACKNOWLEDGED, DECISIONS, decisions_for, word_of
 
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -133,6 +134,17 @@ def test_every_case_from_the_field_is_shown_by_tests_that_exist() -> None:
 def test_the_state_tables_are_those_of_the_code() -> None:
     stale = "write it anew: .venv/bin/python -m tests.architecture.state_tables"
     assert state_tables.PAGE.read_text("utf-8") == state_tables.page(), stale
+
+
+def test_the_guide_says_which_decisions_each_kind_of_incident_takes() -> None:
+    text = (ROOT / "docs" / "running-on-your-kafka.md").read_text("utf-8").split("## Deciding an incident")[1]
+    told: dict[str, set[str]] = {}
+    for decisions, kinds in re.findall(r"^\| ((?:`[\w-]+`(?:, )?)+) \|[^|]+\| (.+) \|$", text, re.MULTILINE):
+        same = told["mark-undone"] if kinds == "as `mark-undone`" else set(re.findall(r"`(\w+)`", kinds))
+        for decision in re.findall(r"`([\w-]+)`", decisions):
+            told[decision] = told.get(decision, set()) | same
+    takes = {kind: {word_of(decision) for decision in decisions_for(kind)} for kind in (*DECISIONS, *ACKNOWLEDGED)}
+    assert {kind: {word for word, kinds in told.items() if kind in kinds} for kind in takes} == takes
 
 
 def test_every_dependency_has_a_decision() -> None:
