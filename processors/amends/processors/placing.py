@@ -120,11 +120,9 @@ def is_parked(held: tuple[Slot, ...]) -> bool:
     return any(slot.parked is not None for slot in held)
 
 
-def unborn_of(slots: Slots, key: bytes, fact: Fact) -> Slot | None:
+def unborn_of(slots: Slots, key: bytes, fact: WorkflowEvent) -> Slot | None:
     """Return what is held of a child that was asked for before this, its STARTED, came."""
-    if not isinstance(fact, WorkflowEvent) or fact.status is not WorkflowStatus.STARTED:
-        return None
-    if fact.parent_workflow_id is None:
+    if fact.status is not WorkflowStatus.STARTED:
         return None
     for slot in slots.of(key):
         if slot.parked is None and asking.is_unborn_of(slots.hot(slot).header, fact):
