@@ -68,6 +68,15 @@ def test_an_effect_that_is_left_and_that_no_person_was_asked_about_breaks_the_fi
     assert world.judged(Phase.TURNED) == []
 
 
+def test_what_was_made_may_stand_while_a_person_is_asked_how_an_unknown_call_of_a_claimed_success_ended() -> None:
+    world = World()
+    world.make("keyed")
+    assert world.judged(Phase.FINISHING, "Unconfirmed") == ["1"]
+    world.ask_a_person("blind")
+    assert world.judged(Phase.FINISHING, "Unconfirmed") == []
+    assert world.judged(Phase.TURNED, "Unconfirmed") == ["1"]
+
+
 def test_an_effect_that_the_ledger_never_knew_breaks_the_first_promise() -> None:
     world = World()
     world.make("plain")
