@@ -219,7 +219,7 @@ async def test_a_command_is_carried_out_once_recorded_and_settled(served: Served
     assert facts[1].verified == (tool == "files.coroutine")
     client = connect(bench.redis_url)
     registry = RedisRegistry(client, prefix=bench.kafka.topic_prefix)
-    (answer,) = await registry.claim((ClaimRequest(command.entries[0].key, 9, "x", 1),))
+    (answer,) = await registry.claim((ClaimRequest(command.entries[0].key, 9, "x", 1, workflow),))
     await client.aclose()
     assert isinstance(answer, Done)
 

@@ -174,7 +174,8 @@ def _verify_after(member: Member, outcome: UndoEvent) -> Steps[UndoEvent]:
     entry = member.entry
     answer = yield from _took(member)
     if isinstance(answer, IsStillThere):
-        yield Renew(entry.key, entry.attempt, member.fence, entry.settle_ms + entry.lease_ms)
+        lease_ms = entry.settle_ms + entry.lease_ms
+        yield Renew(entry.key, entry.attempt, member.fence, lease_ms, member.command.workflow_id)
         yield Wait(entry.settle_ms)
         answer = yield from _took(member)
     return _verified(outcome, answer)

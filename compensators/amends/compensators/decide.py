@@ -79,7 +79,8 @@ def _group(
     command: UndoCommand, entries: tuple[UndoEntry, ...], owner: str, ends: list[tuple[str, str]]
 ) -> Steps[bool]:
     """Claim, start and read back `entries` together, then carry them out in order. True if each of them closed."""
-    requests = tuple(ClaimRequest(entry.key, entry.attempt, owner, entry.lease_ms) for entry in entries)
+    group = command.workflow_id
+    requests = tuple(ClaimRequest(entry.key, entry.attempt, owner, entry.lease_ms, group) for entry in entries)
     answers: tuple[ClaimAnswer, ...] = yield Claim(requests)
     members: list[Member] = []
     cut = len(answers) < len(entries)
@@ -160,4 +161,5 @@ def _settlement(member: Member, outcome: UndoEvent) -> Settle:
     if outcome.status in CLOSING:
         evidence = outcome.evidence[:_EVIDENCE_CHARACTERS]
         closing = Closing(outcome.attempt, outcome.status, outcome.owner, outcome.verified, evidence)
-    return Settle(member.entry.key, member.entry.attempt, member.fence, _SETTLED_AS[outcome.status], closing)
+    entry, state = member.entry, _SETTLED_AS[outcome.status]
+    return Settle(entry.key, entry.attempt, member.fence, state, closing, member.command.workflow_id)

@@ -98,7 +98,9 @@ class Driver:
             case Claim(requests=requests):
                 return await self._registry.claim(requests)
             case Renew():
-                return await self._registry.renew(effect.key, effect.attempt, effect.fence, effect.lease_ms)
+                return await self._registry.renew(
+                    effect.key, effect.attempt, effect.fence, effect.lease_ms, effect.group
+                )
             case Settle():
                 return await self._settle(effect)
             case Write(facts=facts):
@@ -124,7 +126,9 @@ class Driver:
                 return None
 
     def _settle(self, effect: Settle) -> asyncio.Future[bool]:
-        settled = self._registry.settle(effect.key, effect.attempt, effect.fence, effect.state, effect.closing)
+        settled = self._registry.settle(
+            effect.key, effect.attempt, effect.fence, effect.state, effect.closing, effect.group
+        )
         return asyncio.ensure_future(settled)
 
     async def _write(self, facts: tuple[Fact, ...]) -> tuple[Written | Unwritten, ...]:

@@ -168,6 +168,7 @@ class Renew:
     attempt: int
     fence: int
     lease_ms: int
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,7 @@ class Settle:
     fence: int
     state: State
     closing: Closing | None
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ class WorkflowReader:
         self._follower = follower
         self._partition = partition
         self._key = key
+        self._fetched: dict[int, Record] = {}  # of the step asked for last: an attempt asks for it more than once
 
     async def read_back(self, from_offset: int, to_offset: int) -> tuple[LedgerFact, ...] | Unreadable:
         """Return all that stands of the workflow in the range, what nobody can read included."""
@@ -48,6 +49,7 @@ class WorkflowReader:
         Raises:
             StepGone, StepOutOfReach.
         """
+        self._fetched = {o: r for o, r in self._fetched.items() if o in (started_offset, outcome_offset)}
         if started_offset < 0:
             raise StepGone("the command does not say where the step's STARTED stands")
         started = await self._fetch(started_offset, StepEvent)
@@ -71,12 +73,16 @@ class WorkflowReader:
             raise StepGone(f"the record at offset {offset} is no step: {error}") from error
 
     async def _record(self, offset: int) -> Record:
+        if offset in self._fetched:
+            return self._fetched[offset]
         try:
-            return await self._follower.fetch(self._partition, offset, deadline_ms=DEADLINE_MS)
+            record = await self._follower.fetch(self._partition, offset, deadline_ms=DEADLINE_MS)
         except RecordGone as error:
             raise StepGone(f"the ledger no longer holds the step: {error}") from error
         except KafkaFault as error:
             raise StepOutOfReach(f"the step can't be read now: {error}") from error
+        self._fetched[offset] = record
+        return record
 
 
 def _fact(record: Record) -> Fact | None:

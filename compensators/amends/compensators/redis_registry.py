@@ -5,6 +5,8 @@ time in microseconds, raised where it must be: it goes on rising after a flush, 
 that a stranger holds. Calls that arrive while one round trip is under way leave together in the next one: a client
 call by call exhausts redis-py's pool at a hundred in flight (facts/hot-path.md, 3).
 
+On a Redis Cluster what is claimed together has to be in one slot: the keys of a workflow share a hash tag.
+
 Redis out of reach is no error: claims answer `Go(NO_FENCE)` and the read back decides. It is said once in the log, and
 counted, and Redis is left alone for a second, so that its time-outs don't become ours.
 """
@@ -22,9 +24,10 @@ from typing import Any, TypeVar, cast
 
 import hiredis
 from redis.asyncio import Connection, Redis
+from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
 from amends.compensators.redis_check import RegistryUnusable, check_redis, text_of
 from amends.compensators.registry import (
@@ -51,6 +54,7 @@ TTL_MS = 8 * 86_400_000
 
 LEFT_ALONE_MS = 1_000
 _BATCH_MAX = 256
+_TAG_DIGITS = 16
 
 
 _CLAIM = """
@@ -130,6 +134,18 @@ def connect(url: str, *, timeout_ms: int = 1_000) -> Redis:
     )
 
 
+def connect_cluster(url: str, *, timeout_ms: int = 1_000) -> RedisCluster:
+    """Return a client for a registry on a Redis Cluster, of which `url` names one node; the caller closes it."""
+    seconds = timeout_ms / 1000
+    return RedisCluster.from_url(  # type: ignore[no-untyped-call,no-any-return,unused-ignore]
+        url,
+        socket_timeout=seconds,
+        socket_connect_timeout=seconds,
+        retry=Retry(NoBackoff(), 1),
+        decode_responses=False,
+    )
+
+
 @dataclass(slots=True)
 class _Call:
     script: str
@@ -144,7 +160,7 @@ class RedisRegistry:
 
     def __init__(
         self,
-        client: Redis,
+        client: Redis | RedisCluster,
         *,
         prefix: str = "amends",
         ttl_ms: int = TTL_MS,
@@ -165,26 +181,33 @@ class RedisRegistry:
         arguments: list[str | int] = [self._ttl_ms]
         for request in requests:
             arguments += (request.attempt, request.owner, request.lease_ms)
-        answers = await self._run(_CLAIM, [self._key(request.key) for request in requests], arguments)
+        keys = [self._key(request.key, request.group) for request in requests]
+        answers = await self._run(_CLAIM, keys, arguments)
         if answers is None:
             return tuple(Go(NO_FENCE) for _ in requests)
         return tuple(self._claim_answer(answer) for answer in answers)
 
-    async def renew(self, key: str, attempt: int, fence: int, lease_ms: int) -> bool:
+    async def renew(self, key: str, attempt: int, fence: int, lease_ms: int, group: str = "") -> bool:
         if fence == NO_FENCE:
             return False
-        return bool(await self._run(_RENEW, [self._key(key)], [self._ttl_ms, attempt, fence, lease_ms]))
+        return bool(await self._run(_RENEW, [self._key(key, group)], [self._ttl_ms, attempt, fence, lease_ms]))
 
-    def settle(self, key: str, attempt: int, fence: int, state: State, closing: Closing | None) -> asyncio.Future[bool]:
+    def settle(
+        self, key: str, attempt: int, fence: int, state: State, closing: Closing | None, group: str = ""
+    ) -> asyncio.Future[bool]:
         assert (state is State.DONE) == (closing is not None)
         assert state is not State.CLAIMED
         if fence == NO_FENCE:
             return self._answered(False)
         arguments: list[str | int] = [self._ttl_ms, attempt, fence, state.value, _closing_text(closing)]
-        return self._begin(_SETTLE, [self._key(key)], arguments, bool)
+        return self._begin(_SETTLE, [self._key(key, group)], arguments, bool)
 
-    def _key(self, key: str) -> str:
-        return f"{self._prefix}:undo:{{{key}}}"
+    def _key(self, key: str, group: str) -> str:
+        if not group:
+            return f"{self._prefix}:undo:{{{key}}}"
+        # A digest, for a workflow's id may be long, and may hold a brace, which would end the tag.
+        tag = sha1(group.encode(), usedforsecurity=False).hexdigest()[:_TAG_DIGITS]
+        return f"{self._prefix}:undo:{{{tag}}}:{key}"
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -215,7 +238,7 @@ class RedisRegistry:
             calls, self._waiting = self._waiting[:_BATCH_MAX], self._waiting[_BATCH_MAX:]
             try:
                 answers = await self._send(calls)
-            except (RedisError, OSError, TimeoutError) as error:
+            except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
                 self._went_away(error)
                 answers = [None for _ in calls]
             except BaseException:

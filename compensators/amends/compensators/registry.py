@@ -48,6 +48,7 @@ class ClaimRequest:
     attempt: int
     owner: str
     lease_ms: int
+    group: str = ""  # the workflow: what one call claims has one, and is kept in one place
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +88,13 @@ class Registry(Protocol):
         """
         ...
 
-    async def renew(self, key: str, attempt: int, fence: int, lease_ms: int) -> bool:
+    async def renew(self, key: str, attempt: int, fence: int, lease_ms: int, group: str = "") -> bool:
         """Move the lease of one's own claim to `lease_ms` from now. False: it is not one's own any more."""
         ...
 
-    def settle(self, key: str, attempt: int, fence: int, state: State, closing: Closing | None) -> Awaitable[bool]:
+    def settle(
+        self, key: str, attempt: int, fence: int, state: State, closing: Closing | None, group: str = ""
+    ) -> Awaitable[bool]:
         """Move one's own claim to an end. `closing` is given with DONE and only then. False: it is not one's own."""
         ...
 
@@ -145,7 +148,7 @@ class MemoryRegistry:
         self._entries[request.key] = _Entry(State.CLAIMED, request.attempt, request.owner, self._fence, ends_at_ms)
         return Go(self._fence)
 
-    async def renew(self, key: str, attempt: int, fence: int, lease_ms: int) -> bool:
+    async def renew(self, key: str, attempt: int, fence: int, lease_ms: int, group: str = "") -> bool:
         return self.renew_now(key, attempt, fence, lease_ms)
 
     def renew_now(self, key: str, attempt: int, fence: int, lease_ms: int) -> bool:
@@ -155,7 +158,9 @@ class MemoryRegistry:
         self._entries[key] = replace(entry, lease_ends_at_ms=self._now_ms() + lease_ms)
         return True
 
-    async def settle(self, key: str, attempt: int, fence: int, state: State, closing: Closing | None) -> bool:
+    async def settle(
+        self, key: str, attempt: int, fence: int, state: State, closing: Closing | None, group: str = ""
+    ) -> bool:
         return self.settle_now(key, attempt, fence, state, closing)
 
     def settle_now(self, key: str, attempt: int, fence: int, state: State, closing: Closing | None) -> bool:
@@ -183,8 +188,10 @@ class NoRegistry:
     async def claim(self, requests: tuple[ClaimRequest, ...]) -> tuple[ClaimAnswer, ...]:
         return tuple(Go(NO_FENCE) for _ in requests)
 
-    async def renew(self, key: str, attempt: int, fence: int, lease_ms: int) -> bool:
+    async def renew(self, key: str, attempt: int, fence: int, lease_ms: int, group: str = "") -> bool:
         return False
 
-    async def settle(self, key: str, attempt: int, fence: int, state: State, closing: Closing | None) -> bool:
+    async def settle(
+        self, key: str, attempt: int, fence: int, state: State, closing: Closing | None, group: str = ""
+    ) -> bool:
         return False

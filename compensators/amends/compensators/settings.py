@@ -25,6 +25,12 @@ class CompensatorSettings(BaseModel):
     redis_url: SecretStr | None = SecretStr("redis://127.0.0.1:6379/0")
     """The registry's Redis or Valkey; it must not evict. Empty: no registry, the read back alone decides."""
 
+    redis_cluster: bool = False
+    """Whether redis_url names a node of a Redis Cluster."""
+
+    redis_check: Literal["read", "trust"] = "read"
+    """Whether the settings of the Redis are read at start (CONFIG GET), or you say that it does not evict."""
+
     registry_prefix: str = Field(default="amends", pattern=r"^[A-Za-z0-9._-]+$")
     """What the registry's keys begin with."""
 

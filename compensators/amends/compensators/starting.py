@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 
 from amends.compensators.inventory import plain_handlers
 from amends.compensators.processes import ModulesBroken, ProcessPool
-from amends.compensators.redis_registry import RedisRegistry, connect
+from amends.compensators.redis_registry import RedisRegistry, connect, connect_cluster
 from amends.compensators.registry import NoRegistry, Registry
 from amends.compensators.settings import CompensatorSettings
 from amends.kafka.errors import SettingsWrong
@@ -73,7 +73,7 @@ async def opened_registry(settings: CompensatorSettings, on_away: Callable[[], N
     try:
         if not url.startswith(_SCHEMES):  # the client takes `redis:6379` for a port of this host
             raise ValueError(url)
-        client = connect(url)
+        client = connect_cluster(url) if settings.redis_cluster else connect(url)
     except ValueError:  # whose words may hold a part of the password
         raise SettingsWrong(
             "AMENDS_COMPENSATOR__REDIS_URL is no URL of a Redis: redis://HOST:PORT/0, rediss://… or unix://…, with "
@@ -81,7 +81,7 @@ async def opened_registry(settings: CompensatorSettings, on_away: Callable[[], N
         ) from None
     registry = RedisRegistry(client, prefix=settings.registry_prefix, on_away=on_away)
     try:
-        for warning in await registry.check():
+        for warning in await registry.check() if settings.redis_check == "read" else ():
             log.warning("%s", warning)
         yield registry
     finally:
