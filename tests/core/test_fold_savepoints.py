@@ -76,6 +76,23 @@ def test_who_does_not_own_a_workflow_keeps_it_alive_in_no_ended_epoch(ledger: Le
     assert ledger.phase == "COMPENSATED"
 
 
+@pytest.mark.parametrize("sent", [True, False])
+def test_a_zombie_that_repeats_a_call_from_before_the_savepoint_has_it_not_undone(ledger: Ledger, sent: bool) -> None:
+    keyed = contract_of("charge", call=Idempotency.KEY)
+    ledger.start()
+    ledger.did("charge", keyed)
+    ledger.savepoint("paid")
+    ledger.did("book", BOOK)
+    ledger.undo_to("paid")
+    ledger.undone("book")
+    if sent:
+        ledger.started("charge", keyed, attempt="zombie")
+    ledger.ended("charge", StepStatus.NOT_EXECUTED, attempt="zombie")
+    ledger.said(WorkflowStatus.SUCCEEDED, epoch=1)
+    assert ledger.phase == "SUCCEEDED"
+    assert ledger.step("charge").undo is None
+
+
 def test_each_effect_of_two_tries_is_undone_once(ledger: Ledger) -> None:
     paid_then_booked(ledger)
     ledger.undo_to("paid")

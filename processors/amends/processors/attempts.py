@@ -20,14 +20,16 @@ from amends.processors.state import (
     Attempt,
     AttemptState,
     DataFlow,
+    Standing,
     Step,
     Trouble,
     UndoState,
     in_words,
     open_trouble,
     replace,
+    standing,
 )
-from amends.schemas.contract import Contract
+from amends.schemas.contract import Contract, Idempotency
 from amends.schemas.data_flow import IDS_MAX, RULES, bounded
 from amends.schemas.facts import ACCEPTED, Decision, Party, Resolution, StepEvent, StepStatus
 
@@ -68,12 +70,14 @@ def fold_step_event(step: Step, fact: StepEvent, contract: Contract | None, offs
             return step
         case StepStatus.STARTED:
             started = _started(attempt, fact, contract, offset, at_ms)
+            if attempt is None and _is_known(step, contract):
+                started = replace(started, repeats=True)
         case StepStatus.HEARTBEAT:
             if attempt is None or attempt.state is not AttemptState.OPEN:
                 return step
             started = replace(attempt, armed_offset=offset, armed_at_ms=at_ms)
         case _:
-            return _ended(step, index, attempt, fact, offset, at_ms)
+            return _ended(step, index, attempt, fact, offset, at_ms, repeats=_is_known(step, contract))
     step = _put(step, index, started)
     if attempt is None:  # a new send: what probes said before says nothing about it
         resent = fact.writer is Party.COMPENSATOR
@@ -202,10 +206,26 @@ def _started(attempt: Attempt | None, fact: StepEvent, contract: Contract | None
     return replace(attempt, started_offset=offset, epoch=min(attempt.epoch, fact.epoch))
 
 
-def _ended(step: Step, index: int | None, attempt: Attempt | None, fact: StepEvent, offset: int, at_ms: int) -> Step:
+def _is_known(step: Step, contract: Contract | None) -> bool:
+    """Whether the call is known to have happened, and its remote takes another send of it for the same."""
+    if contract is None or contract.call.idempotency is Idempotency.NEITHER:
+        return False
+    return bool(step.attempts) and standing(step) is Standing.PRESENT
+
+
+def _ended(
+    step: Step,
+    index: int | None,
+    attempt: Attempt | None,
+    fact: StepEvent,
+    offset: int,
+    at_ms: int,
+    *,
+    repeats: bool,
+) -> Step:
     after, contradiction = _TABLE[attempt.state if attempt else None, _END[fact.status]]
     if attempt is None:
-        ended = Attempt(fact.attempt, after, fact.epoch, ended_offset=offset, ended_at_ms=at_ms)
+        ended = Attempt(fact.attempt, after, fact.epoch, ended_offset=offset, ended_at_ms=at_ms, repeats=repeats)
     elif attempt.state is AttemptState.OPEN:
         ended = replace(attempt, state=after, ended_offset=offset, ended_at_ms=at_ms)
     elif attempt.state is after:  # a repeat changes nothing; neither does an end that contradicts what counts

@@ -190,7 +190,7 @@ def _attempt_row(a: Attempt) -> list[Any]:
         a.ended_offset,
         a.ended_at_ms,
         a.absent,
-        *((True,) if a.accepted else ()),
+        *((a.accepted, *((True,) if a.repeats else ())) if a.accepted or a.repeats else ()),
     ]
 
 

@@ -85,6 +85,9 @@ class Attempt:
     ended_at_ms: int = 0
     absent: bool = False  # evidence says that it did not happen
     accepted: bool = False  # UNKNOWN because the remote took the request and does it later
+    repeats: bool = (
+        False  # first heard of when the call was known to have happened, at a remote that takes both for one
+    )
 
 
 @dataclass(frozen=True)
@@ -321,14 +324,18 @@ def _took_the_key(step: Step, undo: Undo, contract: Contract) -> bool:
 def is_condemned(step: Step, turns: tuple[Turn, ...]) -> bool:
     """Whether a turn says that this step is to be undone. Once true it stays true: neither turns nor attempts go away.
 
-    An attempt of which only the end was read stands where that end does.
+    An attempt of which only the end was read stands where that end does; if that end says that the call was not made,
+    nowhere. One that repeats a call known to have happened has no effect of its own: a zombie that calls again what
+    stands before the savepoint does not have it undone.
     """
     for turn in turns:
         if turn.offset == NOWHERE and turn.final:
             return True
         for attempt in step.attempts:
-            at = attempt.started_offset if attempt.started_offset != NOWHERE else attempt.ended_offset
-            if at > turn.offset and (turn.final or attempt.epoch <= turn.epoch):
+            at = attempt.started_offset
+            if at == NOWHERE and attempt.state is not AttemptState.NOT_EXECUTED:
+                at = attempt.ended_offset
+            if at > turn.offset and not attempt.repeats and (turn.final or attempt.epoch <= turn.epoch):
                 return True
     return False
 

@@ -155,7 +155,8 @@ class CallBook:
         """Learn where the STARTED of an attempt stands."""
         step = self._steps.get(fact.step_id)
         if step is not None:
-            step.places[fact.attempt] = Place(fact.epoch, offset)
+            if not step.present or fact.attempt in step.places:  # another send of what is known to stand adds nothing
+                step.places[fact.attempt] = Place(fact.epoch, offset)
             if step.kept:
                 step.uses = fact.uses
 
