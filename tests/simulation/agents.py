@@ -14,7 +14,7 @@ from tests.simulation.lives import Agent, Belief, Life, Think
 from tests.simulation.pipeline import PARTITION, Pipeline
 from tests.simulation.schedule import Process, Task
 from tests.simulation.scripts import Script
-from tests.simulation.world import Declined
+from tests.simulation.world import Declined, register_of
 
 from amends.processors.memory import StoredRecord
 from amends.producers import effects as asks
@@ -173,6 +173,9 @@ class AgentProcess(Process):
                 pipeline.schedule.after(ms, lambda: answer(None), self)
             case asks.Invoke():
                 self._invoke(effect, answer)
+            case asks.ReadImage():
+                fails = pipeline.happens(pipeline.mix.question_fails / 3)
+                pipeline.schedule.after(pipeline.delay_ms(), lambda: answer(self._image(fails=fails)), self)
             case _:
                 answer(scope.at_once(effect))
 
@@ -212,6 +215,12 @@ class AgentProcess(Process):
                 schedule.after(pipeline.delay_ms(), lambda: answer(result), self)
 
         schedule.after(lands_ms, land)
+
+    def _image(self, *, fails: bool) -> asks.Result:
+        if fails:
+            return Raised(ConnectionError("reset"))
+        _, given = self._agent.calling
+        return Returned({"value": self._pipeline.world.read(register_of(given))})
 
 
 def _write(told: StoredRecord | bool) -> Write:

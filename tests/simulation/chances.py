@@ -42,6 +42,7 @@ class Mix:
     jitter_ms: int = 10
     repeated: float = 0.02  # a fact stands on the ledger twice
     outages: int = 0  # of the ledger
+    others: float = 0.0  # what an agent sets is set by somebody else, too
 
     @classmethod
     def none(cls) -> Mix:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from tests.simulation.lives import Belief, Heard, Told
-from tests.simulation.world import Deed, World
+from tests.simulation.world import BY_HAND, Deed, World
 
 from amends.processors.memory import StoredRecord
 from amends.processors.partition import Partition
@@ -16,7 +16,7 @@ from amends.processors.workflow import Workflow
 from amends.producers import scope_flow
 from amends.schemas.codec import decode
 from amends.schemas.commands import Phase
-from amends.schemas.contract import Idempotency
+from amends.schemas.contract import Effect, Idempotency
 from amends.schemas.facts import Decision, Resolution, StepEvent, StepStatus, UndoEvent, UndoStatus
 from amends.schemas.keys import forward_key
 from amends.tools.errors import WorkflowTurned
@@ -54,6 +54,7 @@ class Case:
         self.present: dict[str, list[int]] = defaultdict(list)  # step -> where it is said to be present
         self.over: dict[str, list[int]] = defaultdict(list)  # step -> where a turn condemned it
         self.attempted: dict[str, dict[str, tuple[str, int]]] = defaultdict(dict)  # workflow -> attempt -> STARTED
+        self.triggers: dict[str, list[tuple[int, int]]] = defaultdict(list)  # workflow -> (epoch it ended, offset)
         self._turns: dict[str, int] = {}
         for record in ledger:
             self._take(record)
@@ -69,7 +70,8 @@ class Case:
         if isinstance(fact, StepEvent) and fact.status is StepStatus.STARTED:
             if fact.attempt not in self.attempted[workflow_id]:  # a repeat says nothing
                 self.attempted[workflow_id][fact.attempt] = (fact.step_id, record.offset)
-                self.starts[fact.step_id].append((fact.epoch, record.offset))
+                if not self.present[fact.step_id]:  # nor has another send of what is there an effect of its own
+                    self.starts[fact.step_id].append((fact.epoch, record.offset))
             self.steps.setdefault(forward_key(fact.step_id), (workflow_id, fact.step_id))
             self.started.setdefault(fact.step_id, record.offset)
             self.told.setdefault(fact.step_id, frozenset(fact.after))
@@ -89,6 +91,7 @@ class Case:
             steps, turns = workflow.steps, workflow.header.turns
             if len(turns) != self._turns.get(workflow_id, 0):
                 self._turns[workflow_id] = len(turns)
+                self.triggers[workflow_id].append((turns[-1].epoch if turns else -1, record.offset))
                 for step in steps:
                     if turns and self.condemned_by(turns[-1], step.step_id):
                         self.over[step.step_id].append(record.offset)
@@ -124,6 +127,7 @@ def judge(
     for deed in world.deeds:
         broken.extend(_of_deed(case, deed, keeps_a1=keeps_a1))
         broken.extend(_of_order(case, world, deed))
+    broken.extend(Broken(2, words) for words in world.overwritten)
     for workflow_id, belief in beliefs.items():
         workflow = case.fold.workflow(workflow_id)
         if workflow is not None and workflow.header.phase is not Phase.NONE:
@@ -155,6 +159,7 @@ def _of_deed(case: Case, deed: Deed, *, keeps_a1: bool) -> list[Broken]:
     by_verify = contract is not None and contract.verify is not None
     if count > 1 and (keeps_a1 or not by_verify):
         broken.append(Broken(2, f"deed {deed.number} of {deed.tool} was undone {count} times: {deed.undone}"))
+    broken.extend(_of_fence(case, workflow, step, deed))
     condemned = case.is_condemned(workflow, step.step_id)
     if count and not condemned:
         words = f"deed {deed.number} of {deed.tool} was undone, and nothing says that it is to be (it is {phase})"
@@ -169,6 +174,18 @@ def _of_deed(case: Case, deed: Deed, *, keeps_a1: bool) -> list[Broken]:
     return broken
 
 
+def _of_fence(case: Case, workflow: Workflow, step: Step, deed: Deed) -> list[Broken]:
+    """No trigger of its epoch stands before the STARTED of a call that can't be undone."""
+    workflow_id = workflow.header.workflow_id
+    started = case.attempted[workflow_id].get(deed.attempt)
+    if step.effect is not Effect.IRREVERSIBLE or started is None:
+        return []
+    epoch = next((e for e, at in case.starts[step.step_id] if at == started[1]), None)
+    if epoch is not None and any(ended >= epoch and at < started[1] for ended, at in case.triggers[workflow_id]):
+        return [Broken(1, f"deed {deed.number} of {deed.tool}, irreversible, was begun after its epoch had ended")]
+    return []
+
+
 def _is_incident(step: Step) -> bool:
     return any(t.closed_at_ms is None for t in step.troubles)
 
@@ -179,6 +196,8 @@ def _of_order(case: Case, world: World, deed: Deed) -> list[Broken]:
         return []
     workflow_id, step_id = case.steps[deed.reference]
     done = deed.undone[0]
+    if done.key == BY_HAND:
+        return []
     starts = [offset for offset, owner, _ in case.undo_started[step_id] if owner == done.by]
     if not starts:
         return [Broken(2, f"{done.by} undid deed {deed.number} without a STARTED on the ledger")]

@@ -198,7 +198,7 @@ class Agent:
         calls = self._belief.calls
         for _ in range(self._script.tries_max):
             given = self._given(number, tool)
-            call = Call(tool.contract, tool.contract_bytes, given, call_id=call_id, after=after)
+            call = Call(tool.contract, tool.contract_bytes, given, call_id=call_id, after=after, capture=tool.capture)
             self.calling = (tool, given)
             before = self._process.attempts_made()
             try:

@@ -13,6 +13,7 @@ from amends.schemas.facts import Decision, Party, Resolution, WorkflowEvent, Wor
 from amends.schemas.keys import forward_key
 
 LOOKS_AFTER_MS = 4_000
+RULED_ON = frozenset({"undo_failed", "irreversible", "unknown", "window_closed", "changed_since", "arguments_missing"})
 
 
 class Person(Process):
@@ -41,7 +42,7 @@ class Person(Process):
 
     def _came(self, record: StoredRecord) -> None:
         incident = decode_as(Incident, record.value or b"")
-        if incident.state is IncidentState.OPEN and incident.step_id is not None and incident.kind == "undo_failed":
+        if incident.state is IncidentState.OPEN and incident.step_id is not None and incident.kind in RULED_ON:
             self._pipeline.schedule.after(LOOKS_AFTER_MS, lambda: self._rule(incident), self)
 
     def _rule(self, incident: Incident) -> None:
@@ -49,8 +50,13 @@ class Person(Process):
         assert incident.step_id is not None
         reference = forward_key(incident.step_id)
         there = [d for d in pipeline.world.deeds if d.reference == reference and d.is_there]
-        if there:
+        if there and incident.kind == "undo_failed":
             decision = chance.choice((Decision.RETRY, Decision.RETRY, Decision.ACCEPT_LOSS))
+        elif there and incident.kind == "irreversible" and chance.random() < 0.5:
+            pipeline.world.undo_by_hand(there[-1], "alice", pipeline.schedule.now_ms)
+            decision = Decision.MARK_UNDONE
+        elif there:
+            decision = Decision.ACCEPT_LOSS
         else:
             decision = Decision.MARK_UNDONE
         fact = Resolution(
@@ -65,3 +71,26 @@ class Person(Process):
         )
         for _ in range(chance.choice((1, 1, 2))):  # a second click
             pipeline.write(self, fact, lambda told: None)
+
+
+class Others:
+    """Somebody who knows nothing of agents and sets, now and then, what they have set."""
+
+    def __init__(self, pipeline: Pipeline, rate: float) -> None:
+        self._pipeline = pipeline
+        self._rate = rate
+        self._count = 0
+
+    def start(self) -> None:
+        self._pipeline.world.on_set = self._seen
+
+    def _seen(self, register: str) -> None:
+        pipeline = self._pipeline
+        if not pipeline.calm and pipeline.chance.random() < self._rate:
+            delay_ms = pipeline.chance.choice((1, 10, 100, 1_000, 5_000))
+            pipeline.schedule.after(delay_ms, lambda: self._set(register))
+
+    def _set(self, register: str) -> None:
+        self._count += 1
+        self._pipeline.world.write_other(register, f"theirs-{self._count}", self._pipeline.schedule.now_ms)
+        self._pipeline.schedule.say("somebody", f"sets {register}")

@@ -13,10 +13,10 @@ from tests.simulation.chances import FaultsAt, Mix, RandomFaults
 from tests.simulation.judge import Broken, Case, judge, of_the_living
 from tests.simulation.lives import Belief
 from tests.simulation.owners import SESSION_MS, ProcessorProcess
-from tests.simulation.people import Person
+from tests.simulation.people import Others, Person
 from tests.simulation.pipeline import PARTITION, Pipeline
 from tests.simulation.schedule import Process, Schedule
-from tests.simulation.scripts import Script, script_of, with_savepoints
+from tests.simulation.scripts import Script, script_of, with_odd_tools, with_savepoints
 from tests.simulation.workers import Lane, WorkerProcess
 
 from amends.processors.terms import Terms
@@ -57,7 +57,7 @@ FAMILIES: dict[str, Callable[..., Mix]] = {
 }
 
 
-LAYERS = ("savepoints",)
+LAYERS = ("savepoints", "odd tools")
 """What may come on top of a family of disturbances: each is drawn from a stream of its own."""
 
 
@@ -81,6 +81,10 @@ def drawn(
     if "savepoints" in layers:
         back = Random(f"{seed} savepoints")
         scripts = [with_savepoints(script, back) for script in scripts]
+    if "odd tools" in layers:
+        odd = Random(f"{seed} odd tools")
+        scripts = [with_odd_tools(script, odd) for script in scripts]
+        mix.others = odd.choice((0.0, 0.5, 0.9))
     return Scenario(tuple(scripts), mix, RandomFaults(mix, chance), chance.choice((0.0, 0.5, 1.0))), chance
 
 
@@ -229,6 +233,9 @@ class Run:
             self.schedule.after(self._sometime_ms(), self._outage)
         if self.chance.random() < mix.people:
             self.person.start()
+        if mix.others:
+            others = Others(self.pipeline, mix.others)
+            others.start()
 
     def _sometime_ms(self) -> int:
         """Most of what matters happens early."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.simulation.world import KINDS, Tool
+from tests.simulation.world import KINDS, ODD_KINDS, Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,12 @@ def with_savepoints(script: Script, chance: Random) -> Script:
         is_careful=chance.random() < 0.8,
         fails_at_the_end=script.fails_at_the_end and chance.random() < 0.5,
     )
+
+
+def with_odd_tools(script: Script, chance: Random) -> Script:
+    """Let the agent use tools whose keys age, whose windows close, that overwrite, or that can't be undone."""
+    tools = (Tool(t.name, chance.choice(ODD_KINDS), t.account) if chance.random() < 0.6 else t for t in script.tools)
+    return replace(script, tools=tuple(tools))
 
 
 def _some_before(number: int, flow: Random, rate: float) -> tuple[int, ...]:

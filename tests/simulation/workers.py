@@ -9,9 +9,10 @@ from typing import Any
 
 from tests.simulation.pipeline import LAG_MAX_MS, PARTITION, Pipeline
 from tests.simulation.schedule import Process, Task
-from tests.simulation.world import Said
+from tests.simulation.world import Said, Tool, register_of
 
 from amends.compensators import effects as asks
+from amends.compensators.comparing import compared
 from amends.compensators.decide import decide
 from amends.compensators.effects import (
     CallAnswer,
@@ -30,11 +31,12 @@ from amends.compensators.effects import (
 )
 from amends.compensators.registry import NO_FENCE, Go
 from amends.processors.memory import StoredRecord
-from amends.schemas.codec import decode, decode_as
+from amends.schemas.codec import decode
 from amends.schemas.commands import ProbeCommand, ResendCommand, UndoCommand
-from amends.schemas.facts import Decision, Failure, StepEvent
+from amends.schemas.facts import Decision, Failure, Resolution, StepEvent
 from amends.schemas.payload import decode_payload, encode_payload
 from amends.tools.resolve import Resolved, resolve
+from amends.tools.step import step_from_facts
 
 RESET = Failure("ConnectionError", "reset")
 
@@ -146,6 +148,8 @@ class WorkerProcess(Process):
                 self._call(effect, owner, answer)
             case asks.AskVerify():
                 schedule.after(pipeline.delay_ms(), lambda: answer(self._verify(effect)), self)
+            case asks.Compare():
+                schedule.after(pipeline.delay_ms(), lambda: answer(self._compare(effect, owner)), self)
             case asks.AskProbe():
                 schedule.after(pipeline.delay_ms(), lambda: answer(self._probe(effect.command)), self)
             case asks.Wait(duration_ms=ms):
@@ -214,7 +218,8 @@ class WorkerProcess(Process):
     def _call(self, effect: asks.CallForward, attempt: str, answer: Callable[[CallAnswer], None]) -> None:
         pipeline, command = self.pipeline, effect.command
         tool = pipeline.tools[command.tool_name]
-        given = self._input(command.started_offset)
+        started = self._started(command.started_offset)
+        given = _given(started)
         refuse = pipeline.happens(pipeline.mix.call_refused)
 
         def land() -> CallAnswer:
@@ -224,7 +229,9 @@ class WorkerProcess(Process):
             if deed is None:
                 return Refused(Failure("Declined", "no"))
             output = deed.output
-            return Succeeded(output_payload=encode_payload(output), undo_arguments=self._arguments(tool, given, output))
+            return Succeeded(
+                output_payload=encode_payload(output), undo_arguments=self._arguments(tool, started, output)
+            )
 
         self._send(land, pipeline.mix.call_uncertain, effect.end_within_ms, answer)
 
@@ -258,38 +265,60 @@ class WorkerProcess(Process):
         if pipeline.happens(pipeline.mix.question_fails):
             return NobodyKnows(RESET)
         tool = pipeline.tools[entry.tool_name]
-        gone = pipeline.world.is_gone(tool, decode_payload(entry.arguments), self._shown_before_ms())
+        gone = pipeline.world.is_gone(tool, decode_payload(entry.arguments), self._shown_before_ms(tool))
         return IsUndone() if gone else IsStillThere()
 
     def _probe(self, command: ProbeCommand) -> ProbeAnswer:
         pipeline = self.pipeline
         if pipeline.happens(pipeline.mix.question_fails):
             return ProbeAnswer(Decision.UNKNOWN, error=RESET)
-        deed = pipeline.world.happened(command.key, self._shown_before_ms())
+        tool = pipeline.tools[command.tool_name]
+        deed = pipeline.world.happened(command.key, self._shown_before_ms(tool))
         pipeline.schedule.say("world", f"probe of {command.tool_name}: {deed and deed.number}")
         if deed is None:
             return ProbeAnswer(Decision.ABSENT)
-        tool, given = pipeline.tools[command.tool_name], self._input(command.started_offset)
+        started = self._started(command.started_offset)
         output = deed.output
-        arguments = self._arguments(tool, given, output)
+        arguments = self._arguments(tool, started, output)
         return ProbeAnswer(Decision.PRESENT, output_payload=encode_payload(output), undo_arguments=arguments)
 
-    def _shown_before_ms(self) -> int:
+    def _compare(self, effect: asks.Compare, owner: str) -> asks.Comparison:
+        """What the worker does with what the tool's capture reads: the real comparison, of what the ledger holds."""
+        pipeline, entry = self.pipeline, effect.entry
+        if pipeline.happens(pipeline.mix.question_fails):
+            return NobodyKnows(RESET)
+        started = self._started(entry.started_offset)
+        outcome = self._fact(entry.outcome_offset) if entry.outcome_offset >= 0 else None
+        assert outcome is None or isinstance(outcome, StepEvent | Resolution)
+        step = step_from_facts(started, outcome, key="")
+        image = pipeline.world.look(register_of(dict(step.input)), owner, pipeline.schedule.now_ms)
+        return compared(step, started.contract, {"value": image})
+
+    def _shown_before_ms(self, tool: Tool) -> int:
         """A remote may show what it did a little later."""
-        lag_ms = LAG_MAX_MS if self.pipeline.happens(self.pipeline.mix.slow) else 0
+        lag_ms = LAG_MAX_MS if tool.kind.lags or self.pipeline.happens(self.pipeline.mix.slow) else 0
         return self.pipeline.schedule.now_ms - lag_ms
 
-    def _input(self, started_offset: int) -> dict[str, Any]:
-        record = self.pipeline.broker.read(self.pipeline.topics.ledger, PARTITION, started_offset, 1)[0]
-        started = decode_as(StepEvent, record.value or b"")
-        given = decode_payload(started.input_payload or b"{}")
-        assert isinstance(given, dict)
-        return given
+    def _fact(self, offset: int) -> Any:
+        record = self.pipeline.broker.read(self.pipeline.topics.ledger, PARTITION, offset, 1)[0]
+        return decode(record.value or b"")
+
+    def _started(self, offset: int) -> StepEvent:
+        fact = self._fact(offset)
+        assert isinstance(fact, StepEvent)
+        return fact
 
     @staticmethod
-    def _arguments(tool: Any, given: dict[str, Any], output: dict[str, object]) -> bytes | None:
-        found = resolve(tool.contract, input=given, output=output)
+    def _arguments(tool: Tool, started: StepEvent, output: dict[str, object]) -> bytes | None:
+        captured = None if started.captured is None else decode_payload(started.captured)
+        found = resolve(tool.contract, input=_given(started), output=output, captured=captured)
         return found.data if isinstance(found, Resolved) else None
+
+
+def _given(started: StepEvent) -> dict[str, Any]:
+    given = decode_payload(started.input_payload or b"{}")
+    assert isinstance(given, dict)
+    return given
 
 
 def _ignore(answer: CallAnswer) -> None:

@@ -6,14 +6,26 @@ part of the pipeline ever sees.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from amends.producers.outcome import qualified_name
 from amends.schemas.codec import encode
-from amends.schemas.contract import CallTerms, Contract, Effect, Idempotency, ProbeTerms, UndoTerms, VerifyTerms
+from amends.schemas.contract import (
+    COMPARE,
+    PLAIN,
+    CallTerms,
+    Contract,
+    Effect,
+    Idempotency,
+    ProbeTerms,
+    UndoTerms,
+    VerifyTerms,
+)
 
+BY_HAND = "by hand"
 SETTLE_MS = 1_000
 CALL_LEASE_MS = 4_000
 UNDO_LEASE_MS = 3_000
@@ -34,11 +46,17 @@ class Kind:
     from_input: bool = False  # the undo needs no output
     keeps_refusals: bool = False  # under the key, as Stripe does
     lane: str = "default"
+    key_ttl_ms: int | None = None  # how long it remembers a key, on either side; None: for ever
+    irreversible: bool = False
+    window_ms: int | None = None  # in which it can be undone
+    lags: bool = False  # shows what was done always a little later
+    compares: bool = False  # it sets a register that others set, too
 
     @property
     def name(self) -> str:
         words = [f"call={self.call}", f"undo={self.undo}"]
-        words += [word for word in ("verify", "probe", "from_input", "keeps_refusals") if getattr(self, word)]
+        flags = ("verify", "probe", "from_input", "keeps_refusals", "irreversible", "window_ms", "lags", "compares")
+        words += [word for word in (*flags, "key_ttl_ms") if getattr(self, word)]
         return ",".join(words)
 
 
@@ -61,30 +79,58 @@ KINDS: tuple[Kind, ...] = (
 )
 """Each kind of remote of the protocol on either side: takes a key, naturally idempotent, can be asked only, neither."""
 
+ODD_KINDS: tuple[Kind, ...] = (
+    Kind(NATURAL, NATURAL, from_input=True, compares=True),
+    Kind(NATURAL, NATURAL, from_input=True, compares=True, probe=True, lags=True),
+    Kind(KEY, KEY, irreversible=True, probe=True),
+    Kind(NEITHER, KEY, irreversible=True),
+    Kind(KEY, KEY, key_ttl_ms=9_000),
+    Kind(KEY, KEY, key_ttl_ms=9_000, from_input=True, probe=True),
+    Kind(KEY, NATURAL, key_ttl_ms=15_000, from_input=True, keeps_refusals=True),
+    Kind(KEY, KEY, window_ms=4_000),
+    Kind(NEITHER, NEITHER, probe=True, verify=True, window_ms=12_000, lags=True),
+    Kind(KEY, NEITHER, verify=True, probe=True, lags=True),
+    Kind(NEITHER, NATURAL, probe=True, verify=True, lags=True),
+)
+"""What is worth a layer of its own: keys that age, windows that close, registers others write to, what can't be undone,
+and remotes that always show late what they did."""
+
 
 def contract_of(tool: str, kind: Kind, account: str = "") -> Contract:
     return Contract(
         tool,
-        Effect.COMPENSABLE,
-        call=CallTerms(kind.call, lease_ms=CALL_LEASE_MS, settle_ms=SETTLE_MS),
-        undo=UndoTerms(
-            tool,
-            kind.lane,
-            arguments={"subject": "input.subject"} if kind.from_input else {"number": "output.number"},
-            idempotency=kind.undo,
-            lease_ms=UNDO_LEASE_MS,
-            settle_ms=SETTLE_MS,
-            attempts_max=4,
-            backoff_ms=200,
-            backoff_cap_ms=2_000,
-            commutes=kind.undo is NATURAL and not kind.verify,
-        ),
+        Effect.IRREVERSIBLE if kind.irreversible else Effect.COMPENSABLE,
+        call=CallTerms(kind.call, kind.key_ttl_ms, lease_ms=CALL_LEASE_MS, settle_ms=SETTLE_MS),
+        undo=None if kind.irreversible else _undo_of(tool, kind),
         probe=ProbeTerms(tool, lease_ms=2_000, attempts_max=4, backoff_ms=300, backoff_cap_ms=2_000)
         if kind.probe
         else None,
         verify=VerifyTerms(tool) if kind.verify else None,
         refused_by=(qualified_name(Declined),),
         resources=("input.account",) if account else (),
+        captures=kind.compares,
+        restores=COMPARE if kind.compares else PLAIN,
+        writes="{value: output.id}" if kind.compares else "",
+    )
+
+
+def _undo_of(tool: str, kind: Kind) -> UndoTerms:
+    arguments = {"subject": "input.subject"} if kind.from_input else {"number": "output.number"}
+    if kind.compares:
+        arguments |= {"value": "captured.value"}
+    return UndoTerms(
+        tool,
+        kind.lane,
+        arguments=arguments,
+        idempotency=kind.undo,
+        key_ttl_ms=kind.key_ttl_ms,
+        lease_ms=UNDO_LEASE_MS,
+        settle_ms=SETTLE_MS,
+        attempts_max=4,
+        backoff_ms=200,
+        backoff_cap_ms=2_000,
+        window_ms=kind.window_ms,
+        commutes=kind.undo is NATURAL and not kind.verify and not kind.compares,
     )
 
 
@@ -97,10 +143,15 @@ class Tool:
     account: str = ""  # what it declares to touch, and touches
     contract: Contract = field(init=False)
     contract_bytes: bytes = field(init=False)
+    capture: Any = None  # only ever handed through: the agent's process reads the register
 
     def __post_init__(self) -> None:
+        if self.kind.irreversible:  # nothing names its lane but its name
+            self.name = f"{self.kind.lane}.{self.name}"
         self.contract = contract_of(self.name, self.kind, self.account)
         self.contract_bytes = encode(self.contract)
+        if self.kind.compares:
+            self.capture = object()
 
 
 @dataclass(slots=True)
@@ -124,6 +175,7 @@ class Deed:
     landed_at_ms: int
     account: str = ""
     names: tuple[str, ...] = ()  # ids of the deeds that it was built on
+    register: str = ""
     undone: list[Done] = field(default_factory=list)
 
     @property
@@ -151,50 +203,78 @@ class Said(Enum):
     REFUSED = "refused"
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A value that a register was given."""
+
+    at_ms: int
+    value: str
+    deed: Deed | None = None  # None: somebody else wrote it, or an undo did
+    by_others: bool = False
+
+
 class World:
     """All remotes. A request lands at the moment one of its methods is called."""
 
     def __init__(self) -> None:
         self.deeds: list[Deed] = []
-        self._calls: dict[str, Deed | None] = {}  # by forward key; None is a kept refusal
-        self._undos: dict[str, Said] = {}  # by undo key
+        self.overwritten: list[str] = []  # newer values of others that an undo wrote over, though it could see them
+        self.on_set: Callable[[str], None] = lambda register: None
+        self._calls: dict[str, tuple[Deed | None, int]] = {}  # by forward key, since when; None is a kept refusal
+        self._undos: dict[str, tuple[Said, int]] = {}  # by undo key, since when
+        self._registers: dict[str, Written] = {}
+        self._looked: dict[str, int] = {}  # who is about to undo something, and when he looked last
 
     def call(
         self, tool: Tool, given: dict[str, Any], key: str, attempt: str, now_ms: int, *, refuse: bool
     ) -> Deed | None:
         """Do it. None: refused, nothing was done."""
         kind, subject = tool.kind, str(given["subject"])
-        if kind.call is KEY and key in self._calls:
-            return self._calls[key]
+        known = self._calls.get(key)
+        if kind.call is KEY and known is not None and _remembered(kind, known[1], now_ms):
+            return known[0]
         if kind.call is NATURAL:
             there = self._find(tool, subject)
             if there is not None and there.is_there:
-                return there
+                if kind.compares and not refuse:
+                    self._registers[register_of(given)] = Written(now_ms, there.id, there)
+                return None if kind.compares and refuse else there
         if refuse:
             if kind.call is KEY and kind.keeps_refusals:
-                self._calls[key] = None
+                self._calls[key] = (None, now_ms)
             return None
         names = tuple(given.get("on", ()))
         deed = Deed(len(self.deeds), tool.name, subject, key, attempt, now_ms, str(given.get("account", "")), names)
         self.deeds.append(deed)
-        self._calls[key] = deed
+        self._calls[key] = (deed, now_ms)
+        if kind.compares:
+            deed.register = register_of(given)
+            self._registers[deed.register] = Written(now_ms, deed.id, deed)
+            self.on_set(deed.register)
         return deed
 
     def undo(self, tool: Tool, arguments: dict[str, object], key: str, by: str, now_ms: int, *, refuse: bool) -> Said:
         """Undo it, as the kind of remote has it."""
         kind = tool.kind
-        if kind.undo is KEY and key in self._undos:
-            return self._undos[key]
+        known = self._undos.get(key)
+        if kind.undo is KEY and known is not None and _remembered(kind, known[1], now_ms):
+            return known[0]
         deed = self.target(tool, arguments)
         if refuse:
             if kind.undo is KEY and kind.keeps_refusals:
-                self._undos[key] = Said.REFUSED
+                self._undos[key] = (Said.REFUSED, now_ms)
             return Said.REFUSED
         if deed is None or (kind.undo is NATURAL and not deed.is_there):
             return Said.NOTHING
+        if kind.compares:
+            self._put_back(deed, str(arguments["value"]), by, now_ms)
         deed.undone.append(Done(now_ms, key, by))
-        self._undos[key] = Said.DONE
+        self._undos[key] = (Said.DONE, now_ms)
         return Said.DONE
+
+    def undo_by_hand(self, deed: Deed, by: str, now_ms: int) -> None:
+        """A person does what no machine may."""
+        deed.undone.append(Done(now_ms, BY_HAND, by))
 
     def target(self, tool: Tool, arguments: dict[str, object]) -> Deed | None:
         """Return what an undo with these arguments is about."""
@@ -213,6 +293,39 @@ class World:
         deed = self.target(tool, arguments)
         return deed is None or (bool(deed.undone) and deed.undone[0].at_ms <= shown_before_ms)
 
+    # --- registers --------------------------------------------------------------------------------------------------
+
+    def read(self, register: str) -> str:
+        written = self._registers.get(register)
+        return written.value if written is not None else "nothing"
+
+    def look(self, register: str, by: str, now_ms: int) -> str:
+        """Read a register before an undo of it."""
+        self._looked[by] = now_ms
+        return self.read(register)
+
+    def write_other(self, register: str, value: str, now_ms: int) -> None:
+        """Somebody else sets a register."""
+        self._registers[register] = Written(now_ms, value, by_others=True)
+
+    def _put_back(self, deed: Deed, value: str, by: str, now_ms: int) -> None:
+        there = self._registers[deed.register]
+        if there.deed is not deed and there.value != value and there.at_ms <= self._looked.get(by, now_ms):
+            self.overwritten.append(
+                f"{by} wrote over {there.value} in {deed.register}, which deed {deed.number} was not"
+            )
+        self._registers[deed.register] = Written(now_ms, value)
+
     def _find(self, tool: Tool, subject: str) -> Deed | None:
         found = (d for d in reversed(self.deeds) if d.tool == tool.name and d.subject == subject)
         return next(found, None)
+
+
+def register_of(given: dict[str, Any]) -> str:
+    """Return which register a call sets: its account's, or its own."""
+    subject = str(given["subject"])
+    return f"{subject.partition('/')[0]}/{given['account']}" if given.get("account") else subject
+
+
+def _remembered(kind: Kind, first_ms: int, now_ms: int) -> bool:
+    return kind.key_ttl_ms is None or now_ms < first_ms + kind.key_ttl_ms
