@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.families import BOOK, PAY, SHIP, Families
+from tests.core.families import BOOK, PAY, SHIP, TOPICS, Families
 
 from amends.processors.terms import Terms
 from amends.schemas.codec import encode
@@ -469,6 +469,27 @@ def test_a_child_resumed_in_its_parent_is_one_child() -> None:
     assert made.undone == ["ship", "pay", "book"]
     assert made.answers("p") == ["COMPENSATED", "COMPENSATED"]
     assert made.phase("p") == "COMPENSATED"
+
+
+def test_a_child_whose_announcement_could_not_be_read_at_first_is_undone_all_the_same() -> None:
+    made = Families(TERMS)
+    made.start("p")
+    unread = made.broker.append(TOPICS.ledger, key=b"p", value=b"junk").offset
+    made.start("d", parent="p", announced=unread)
+    made.did("d", "ship", SHIP)
+    made.succeeded("d")
+    made.settle()
+    assert made.incidents("p") == {"unreadable": "OPEN"}
+    made.now_ms += 2 * GRACE_MS
+    mended = WorkflowEvent("p", 0, WorkflowStatus.CHILD_STARTED, workflow_offset=0, child_workflow_id="d")
+    headers = [("amends-original-offset", str(unread).encode())]
+    made.broker.append(TOPICS.ledger, key=b"p", value=encode(mended), headers=headers)
+    time_passes(made, 1)
+    assert made.held("d") is None
+    made.failed("p")
+    made.settle()
+    assert made.undone == ["ship"]
+    assert (made.phase("p"), made.incidents("p")) == ("COMPENSATED", {"unreadable": "CLOSED"})
 
 
 def test_two_uses_of_an_id_by_one_parent_are_both_undone() -> None:

@@ -22,6 +22,8 @@ Rules
 
 from __future__ import annotations
 
+import dataclasses
+
 from amends.processors.attempts import with_trouble, without_trouble
 from amends.processors.state import (
     CLOSED_UNDO,
@@ -57,19 +59,27 @@ def step_id_of(child_id: str, started_offset: int) -> str:
     return f"child/{started_offset}/{child_id}"
 
 
+def redriven(fact: WorkflowEvent, original_offset: int) -> WorkflowEvent:
+    """Return a CHILD_STARTED that nobody could read at first: the child names the place where it stood then."""
+    return dataclasses.replace(fact, attributes={**fact.attributes, CHILD_STARTED_OFFSET: str(original_offset)})
+
+
 def announced(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int) -> Step | None:
-    """Return the record of a child that was announced; None if it stands alone."""
-    child_id = fact.child_workflow_id
+    """Return the record of a child that was announced; None if it stands alone, or is known."""
+    child_id, original = fact.child_workflow_id, number_of(fact, CHILD_STARTED_OFFSET)
     if fact.detached or not child_id:
+        return None
+    named, since_ms = (offset, at_ms) if original == NOWHERE else (original, workflow.header.started_at_ms)
+    if workflow.find(step_id_of(child_id, named)) is not None:
         return None
     there = Attempt("", AttemptState.SUCCEEDED, fact.epoch, offset, ended_offset=offset, ended_at_ms=at_ms)
     return Step(
         len(workflow.steps),
-        step_id_of(child_id, offset),
+        step_id_of(child_id, named),
         in_words(f"workflow {child_id}"),
         fact.epoch,
         offset,
-        at_ms,
+        since_ms,
         effect=Effect.COMPENSABLE,
         attempts=(there,),
         child=Child(child_id),
@@ -123,7 +133,7 @@ def request_of(workflow: Workflow, step: Step, now_ms: int) -> WorkflowEvent:
 
 
 def _started_offset(step: Step) -> int:
-    return step.attempts[0].started_offset
+    return int(step.step_id.split("/", 2)[1])
 
 
 def _ended(step: Step, undo: Undo, end: UndoState, offset: int, at_ms: int) -> Step:

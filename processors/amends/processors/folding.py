@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amends.processors import saga
+from amends.processors import children, saga
 from amends.processors.admission import Admission
 from amends.processors.contracts import ContractBook
 from amends.processors.emission import LedgerRecord
@@ -15,7 +15,17 @@ from amends.processors.timers import Silences
 from amends.processors.workflow import Workflow
 from amends.schemas.codec import UnreadableRecord
 from amends.schemas.decisions import TOOL_MENDED
-from amends.schemas.facts import Decision, Fact, Party, Resolution, Timeout, UndoEvent, UndoStatus, WorkflowEvent
+from amends.schemas.facts import (
+    Decision,
+    Fact,
+    Party,
+    Resolution,
+    Timeout,
+    UndoEvent,
+    UndoStatus,
+    WorkflowEvent,
+    WorkflowStatus,
+)
 
 
 class Folding:
@@ -94,6 +104,9 @@ class Folding:
 
     def _fold_into(self, slot: Slot, fact: Fact, record: LedgerRecord) -> None:
         workflow = self.slots.hot(slot)
+        if isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.CHILD_STARTED:
+            original = original_offset(record)
+            fact = fact if original is None else children.redriven(fact, original)
         contract = self.contracts.of(fact)
         before = workflow.header
         step = _undone_by(workflow, fact)
@@ -126,7 +139,6 @@ class Folding:
 
     def _unread(self, record: LedgerRecord, reason: str) -> Slot | Place | None:
         key = record.key
-        if key is not None and key.startswith(MENDED_PREFIX) and self._mended(record):
             return None
         self.dead.append((record, reason))
         if key is None or not is_workflow_key(key):
