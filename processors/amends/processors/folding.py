@@ -139,6 +139,7 @@ class Folding:
 
     def _unread(self, record: LedgerRecord, reason: str) -> Slot | Place | None:
         key = record.key
+        if key is not None and key.startswith(MENDED_PREFIX) and self._mended(record):
             return None
         self.dead.append((record, reason))
         if key is None or not is_workflow_key(key):
