@@ -2,7 +2,7 @@
 
 take    AwaitStanding -> AwaitOwed -> MeetSavepoint -> WriteFact(SAVEPOINT) -> KeepSavepoint
         An outcome that is still owed would make it void: so they are waited for.
-undo    AwaitStanding -> AwaitOwed -> WriteFact(ROLLBACK_REQUESTED) -> AwaitPlan -> GoOn
+undo    AwaitStanding -> AwaitOwed -> WriteFact(ROLLBACK_REQUESTED) -> AwaitPlan -> (ReadOthers -> Remember) -> GoOn
         The agent goes on once the fold says that the plan is closed or in the hands of people, and not before: until
         then its calls are refused.
 """
@@ -26,6 +26,8 @@ from amends.producers.effects import (
     NameSavepoints,
     QueueFact,
     ReadClock,
+    ReadOthers,
+    Remember,
     Standing,
     Unwritten,
     Write,
@@ -89,6 +91,9 @@ def undo_to_flow(terms: ScopeTerms, name: str, reason: str, within_ms: int) -> U
         raise refusals.still_unwinding(terms.workflow_id, name, within_ms)
     if end.phase in refusals.TURNED:
         raise refusals.turned(terms.workflow_id, end, f"it could not be undone to savepoint {name!r} alone.")
+    if isinstance(write, Acknowledged):
+        # In the epoch before, a remote would have taken the calls of two processes for one; in the next it can't.
+        yield Remember((yield ReadOthers(write.offset)))
     yield GoOn(end)
     return story_of(name, end)
 
@@ -150,6 +155,7 @@ def _event(
         status=status,
         agent_id=terms.agent_id,
         workflow_offset=standing.workflow_offset,
+        instance=terms.instance,  # who reads what others wrote must know its own
         reason=reason,
         savepoint=savepoint,
         timestamp_ms=wall_ms,
