@@ -260,7 +260,7 @@ def _of_story(case: Case, world: World, workflow: Workflow, heard: Heard) -> lis
         if found is None or found[0] != workflow.header.workflow_id or deed.landed_at_ms > heard.at_ms:
             continue
         before = any(case.condemned_by(turn, found[1]) for turn in turns[:number])
-        if before or not case.condemned_by(turns[number], found[1]) or found[1] in heard.open_steps:
+        if before or not case.condemned_by(turns[number], found[1]) or found[1] in heard.left:
             continue
         if not deed.undone or deed.undone[0].at_ms > heard.at_ms:
             words = f"deed {deed.number} of {deed.tool} was there when the agent was told that it was undone"

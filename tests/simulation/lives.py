@@ -21,6 +21,8 @@ from amends.producers.story import Story
 from amends.tools.errors import AmendsError, EpochEnded, NotConfirmed, WorkflowTurned
 
 UNDONE_WITHIN_MS = 20_000
+GONE = ("undone", "there was nothing to undo", "did not happen")
+"""The fates of which an agent may believe that nothing is left."""
 WAITS_MAX = 3
 """How often an agent goes on to wait for the end of one undoing."""
 BACKS_MAX = 3
@@ -38,11 +40,11 @@ class Told(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A story that an agent was told: what was undone since a savepoint, and which steps are left to people."""
+    """A story that an agent was told: what was undone since a savepoint, and which steps may still be there."""
 
     at_ms: int
     epoch: int  # in which it goes on
-    open_steps: frozenset[str]
+    left: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -173,8 +175,8 @@ class Agent:
     def _hear(self, story: Story, to: int) -> int:
         """Believe what is told: what was undone is over."""
         self._say(f"is told: {len(story.steps)} undone, {len(story.open)} left to people")
-        heard = Heard(self._pipeline.schedule.now_ms, story.epoch, frozenset(s.step_id for s in story.open))
-        self._belief.stories.append(heard)
+        left = frozenset(s.step_id for s in story.steps if s.fate not in GONE)
+        self._belief.stories.append(Heard(self._pipeline.schedule.now_ms, story.epoch, left))
         over = [number for number in range(len(self._script.tools)) if self._is_over(number)]
         return min([to, *over]) if self._script.is_careful else to
 

@@ -209,8 +209,6 @@ class Written:
 
     at_ms: int
     value: str
-    deed: Deed | None = None  # None: somebody else wrote it, or an undo did
-    by_others: bool = False
 
 
 class World:
@@ -237,7 +235,7 @@ class World:
             there = self._find(tool, subject)
             if there is not None and there.is_there:
                 if kind.compares and not refuse:
-                    self._registers[register_of(given)] = Written(now_ms, there.id, there)
+                    self._registers[register_of(given)] = Written(now_ms, there.id)
                 return None if kind.compares and refuse else there
         if refuse:
             if kind.call is KEY and kind.keeps_refusals:
@@ -249,7 +247,7 @@ class World:
         self._calls[key] = (deed, now_ms)
         if kind.compares:
             deed.register = register_of(given)
-            self._registers[deed.register] = Written(now_ms, deed.id, deed)
+            self._registers[deed.register] = Written(now_ms, deed.id)
             self.on_set(deed.register)
         return deed
 
@@ -306,11 +304,12 @@ class World:
 
     def write_other(self, register: str, value: str, now_ms: int) -> None:
         """Somebody else sets a register."""
-        self._registers[register] = Written(now_ms, value, by_others=True)
+        self._registers[register] = Written(now_ms, value)
 
     def _put_back(self, deed: Deed, value: str, by: str, now_ms: int) -> None:
         there = self._registers[deed.register]
-        if there.deed is not deed and there.value != value and there.at_ms <= self._looked.get(by, now_ms):
+        seen = there.at_ms <= self._looked.get(by, now_ms)
+        if there.value not in (deed.id, value) and seen:
             self.overwritten.append(
                 f"{by} wrote over {there.value} in {deed.register}, which deed {deed.number} was not"
             )
