@@ -231,6 +231,19 @@ def test_a_savepoint_of_an_earlier_instance_is_met_and_not_taken_anew(folded: Fo
     assert [f.status.value for f in taken] == ["SAVEPOINT", "ROLLBACK_REQUESTED"]
 
 
+def test_who_resumes_beside_another_takes_its_own_savepoints_for_its_own(folded: Folded) -> None:
+    """It reads what others wrote, and there its own savepoint stands too."""
+    with workflow("w") as first:
+        first.leave_open("1h")
+    with workflow("w", on_existing="resume") as wf:
+        wf.savepoint("paid")
+        charge.options(tool_call_id="a")("cus_1", 1)  # looks for others
+        wf.savepoint("paid")  # of the same name, further on
+        charge("cus_1", 2)
+        wf.undo_to("paid")
+    assert len(folded.ledger.undone) == 1
+
+
 def test_a_savepoint_over_an_open_call_is_void_and_the_story_says_so(folded: Folded) -> None:
     with workflow("w") as wf:
         wf.savepoint("begun")

@@ -77,7 +77,7 @@ class CallBook:
                 if fact.status is StepStatus.STARTED:
                     self.placed(fact, offset)
             elif isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.SAVEPOINT and fact.savepoint:
-                self._savepoints.remembered(fact.savepoint, Place(fact.epoch, offset))
+                self._savepoints.remembered(fact.savepoint, Place(fact.epoch, offset), fact.timestamp_ms)
             elif isinstance(fact, Resolution):
                 self._resolve(fact)
             elif isinstance(fact, Timeout) and fact.kind is TimeoutKind.STEP and fact.step_id in self._steps:

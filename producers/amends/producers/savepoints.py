@@ -34,6 +34,7 @@ class _Savepoint:
     name: str
     place: Place
     counts: Counter[str] | None  # None: taken by an earlier instance, and not met yet
+    written_ms: int = 0  # when its fact was made, by the clock of who made it
 
 
 class Savepoints:
@@ -47,9 +48,13 @@ class Savepoints:
         """Return the names that may be undone to, oldest first, each once."""
         return tuple(dict.fromkeys(s.name for s in self._standing(turns)))
 
-    def remembered(self, name: str, place: Place) -> None:
-        """Take over a savepoint of an earlier instance."""
-        self._taken.append(_Savepoint(name, place, None))
+    def remembered(self, name: str, place: Place, written_ms: int) -> None:
+        """Take over a savepoint of an earlier instance. Of one that was written more than once the last counts."""
+        last = self._taken[-1] if self._taken else None
+        if last is not None and (last.name, last.place.epoch, last.written_ms) == (name, place.epoch, written_ms):
+            last.place = place
+        else:
+            self._taken.append(_Savepoint(name, place, None, written_ms))
 
     def meet(self, name: str, turns: tuple[EndedEpoch, ...], counts: Counter[str]) -> bool:
         """Whether the savepoint that is taken now was taken at this place by an earlier instance."""
