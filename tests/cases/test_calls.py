@@ -1,4 +1,4 @@
-"""C3, C10, C19: what befalls an agent in the middle of a call, wherever in the workflow and however it ends."""
+"""C3, C5, C10, C19: what befalls an agent in the middle of a call, wherever in the workflow and however it ends."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ from amends.tools import KEY, Secret, compensable
 from amends.tools.errors import AmendsError
 
 ITEMS = ("first", "middle", "last")
+
+# --- C3: broken off ---------------------------------------------------------------------------------------------------
+
 Break = Callable[[], Awaitable[None]]
 
 
@@ -106,6 +109,58 @@ def test_a_plain_call_that_is_broken_off_behind_its_effect_is_unknown_whatever_t
     assert folded.ledger.phase("w") is Phase.FINISHING
 
 
+# --- C5: the ledger is down -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("struck", ITEMS)
+def test_a_call_that_finds_the_ledger_down_has_no_effect_and_an_agent_that_swallows_the_error_claims_no_more(
+    folded: Folded, struck: str
+) -> None:
+    told: list[AmendsError] = []
+    with workflow("w") as wf:
+        for item in ITEMS:
+            if item == struck:
+                folded.ledger.down()
+            try:
+                buy(item)
+            except AmendsError as error:
+                told.append(error)
+            folded.ledger.up()
+    assert len(told) >= 1
+    assert all(error.retry_safe for error in told)
+    assert struck not in WORLD
+    assert len(WORLD) + len(told) == len(ITEMS)
+    assert standings(folded).count("succeeded") == len(WORLD)
+    assert isinstance(wf.outcome, Succeeded)
+    assert folded.ledger.undone == []
+
+
+@pytest.mark.parametrize("struck", ITEMS)
+@pytest.mark.parametrize("comes_back", [True, False])
+async def test_of_a_call_behind_whose_effect_the_ledger_goes_down_the_outcome_is_kept_or_the_step_stays_open(
+    folded: Folded, struck: str, comes_back: bool
+) -> None:
+    AFTER[struck] = folded.ledger.down
+    async with workflow("w") as wf:
+        for item in ITEMS:
+            if item == struck:
+                assert await order(item) == f"id-{item}"  # the result is the agent's
+                with pytest.raises(AmendsError):
+                    await order("one more")
+                if comes_back:
+                    folded.ledger.up()
+            elif comes_back or item not in ITEMS[ITEMS.index(struck) :]:
+                await order(item)
+    assert "one more" not in WORLD
+    done = ["succeeded" if comes_back or item != struck else "open" for item in ITEMS if item in WORLD]
+    assert [standing for standing in standings(folded) if standing != "not_executed"] == done
+    assert isinstance(wf.outcome, Succeeded) is comes_back
+    assert (folded.ledger.phase("w") is Phase.SUCCEEDED) is comes_back
+
+
+# --- C19: a person cancels --------------------------------------------------------------------------------------------
+
+
 def cancelling(folded: Folded, moment: str) -> None:
     """A person cancels the workflow before or after the agent's n-th fact, or inside of a call."""
     ledger = cast(ObservedLedger, folded.ledger)
@@ -155,6 +210,8 @@ async def test_a_task_that_a_person_cancels_at_any_point_of_a_call_is_undone_who
     assert len(folded.ledger.undone) == len(WORLD)
     assert folded.ledger.phase("w") is Phase.COMPENSATED
 
+
+# --- C10: a secret ----------------------------------------------------------------------------------------------------
 
 SECRET = "s3cr3t-word"
 
