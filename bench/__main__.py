@@ -2,6 +2,8 @@
 
 python -m bench [--seconds 6] [--loads 1,32,256,200/s,400/s] [--only kafka|embedded] [--warm 60] [--json FILE]
 Loads of so many a second, and the long warming, are for Apache Kafka only.
+python -m bench drain [--workflows 10000]: many fail at once, while new work goes on (`bench/drain.py`)
+python -m bench read-back [--lanes 10]: following the ledger or seeking in it (`bench/read_back.py`)
 python -m bench compare BEFORE.json AFTER.json
 """
 
@@ -20,9 +22,10 @@ import psutil
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import create_topics
 from amends.local.children import make_folder, remove_folder
-from amends.local.parts import Part, Parts, environment
+from amends.local.parts import Parts, environment
 from amends.local.servers import Servers, servers
-from bench import alone, floors, recovery
+from bench import alone, drain, floors, read_back, recovery
+from bench.loads import Agent
 from bench.report import Figures, comparison, percentile, table, verdicts
 from bench.tools import LANE
 
@@ -57,34 +60,6 @@ def _cpu_s(pid: int) -> float:
 
 def _memory_mb(pid: int) -> float:
     return sum(p.memory_info().rss for p in _family(pid)) / 1e6
-
-
-class Agent:
-    """The load process, and what it said."""
-
-    def __init__(self, parts: Parts, name: str, load: str, seconds: float, warm_s: float) -> None:
-        per_second, in_flight = (load.removesuffix("/s"), "1") if load.endswith("/s") else ("0", load)
-        self._lines: list[str] = []
-        self.part: Part = parts.python(
-            name,
-            "bench.agent",
-            *("--name", name, "--in-flight", in_flight, "--per-second", per_second),
-            *("--seconds", str(seconds), "--warm-s", str(warm_s)),
-            on_line=self._lines.append,
-        )
-
-    def wait_for(self, prefix: str, within_s: float) -> str:
-        until = time.monotonic() + within_s
-        while time.monotonic() < until:
-            found = next((line for line in self._lines if line.startswith(prefix)), None)
-            if found is not None:
-                return found
-            if not self.part.child.alive and not any(line.startswith(prefix) for line in self._lines):
-                time.sleep(0.2)
-                if not any(line.startswith(prefix) for line in self._lines):
-                    break
-            time.sleep(0.05)
-        raise SystemExit(f"the load ended early:\n{self.part.last_words(30)}")
 
 
 def measure(
@@ -186,6 +161,10 @@ def run(options: argparse.Namespace) -> Figures:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["drain"]:
+        return drain.main(sys.argv[2:])
+    if sys.argv[1:2] == ["read-back"]:
+        return read_back.main(sys.argv[2:])
     if sys.argv[1:2] == ["compare"]:
         before, after = (json.loads(Path(name).read_text(encoding="utf-8")) for name in sys.argv[2:4])
         print(comparison(before, after))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, TopicPartition
@@ -74,6 +76,23 @@ def read(settings: KafkaSettings, since: list[int], to: list[int]) -> Window:
                 window.note(decode(value), message.timestamp()[1], inside=offset < to[partition])
     consumer.close()
     return window
+
+
+def follow(settings: KafkaSettings, since: list[int], idle_s: float = 30.0) -> Iterator[tuple[object, int]]:
+    """Yield facts from the offsets on, with their append times, as they come; end when none came for `idle_s`."""
+    consumer = _consumer(settings)
+    consumer.assign([TopicPartition(settings.topics.ledger, p, offset) for p, offset in enumerate(since)])
+    came_at = time.monotonic()
+    try:
+        while time.monotonic() - came_at < idle_s:
+            for message in consumer.consume(2_000, 0.2):
+                if message.error():
+                    continue
+                came_at = time.monotonic()
+                with contextlib.suppress(UnreadableRecord):
+                    yield decode(message.value()), message.timestamp()[1]
+    finally:
+        consumer.close()
 
 
 def _consumer(settings: KafkaSettings) -> Consumer:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 from tests.core.ledger import Ledger, contract_of
 
-from amends.processors.breakers import KIND, BreakerTerms
+from amends.processors.breakers import BreakerTerms
 from amends.processors.gates import FIRST_PLACES
 from amends.processors.terms import Terms
+from amends.schemas.codec import encode
 from amends.schemas.commands import DeadLetter, Incident, UndoCommand, WorkflowEcho
 from amends.schemas.contract import Contract, Idempotency
+from amends.schemas.decisions import BREAKER_OPEN, TOOL_MENDED
 from amends.schemas.facts import (
     CHANGED_SINCE,
     Decision,
@@ -24,6 +27,7 @@ from amends.schemas.facts import (
     UndoStatus,
     WorkflowStatus,
 )
+from amends.schemas.keys import mended_key
 
 TOOL = contract_of("pay", attempts_max=3)
 OTHER = contract_of("book", attempts_max=3)
@@ -98,7 +102,7 @@ def phases(ledger: Ledger) -> Counter[str]:
 
 
 def breaker_incidents(ledger: Ledger) -> list[Incident]:
-    return [incident for incident in ledger.of(Incident) if incident.kind == KIND]
+    return [incident for incident in ledger.of(Incident) if incident.kind == BREAKER_OPEN]
 
 
 # --- a broken tool ----------------------------------------------------------------------------------------------------
@@ -115,7 +119,7 @@ def test_a_broken_tool_is_left_alone_after_a_few_one_incident_says_so_and_when_m
         ledger.wait(1_000)
     assert remote.calls["pay"] <= FIRST_PLACES + 20  # the first, then one at a time, ever more seldom
     assert ledger.of(DeadLetter) == []
-    assert {incident.kind for incident in ledger.of(Incident)} == {KIND}
+    assert {incident.kind for incident in ledger.of(Incident)} == {BREAKER_OPEN}
     assert len({incident.incident_id for incident in ledger.of(Incident)}) == 1
     assert len(breaker_incidents(ledger)) < 12
     remote.broken.clear()
@@ -228,6 +232,30 @@ def test_a_person_who_retries_an_undo_of_the_tool_has_it_tried_at_once() -> None
     assert len(ledger.commanded()) == before + 1
 
 
+def test_a_person_who_says_that_a_tool_is_mended_has_it_tried_at_once_and_no_workflow_is_made_of_it() -> None:
+    ledger = ledger_of()
+    remote = Remote(ledger)
+    remote.broken.add("pay")
+    for number in range(50):
+        turned(ledger, f"w{number}")
+    for _ in range(20):
+        remote.work_off()
+        ledger.wait(1_000)
+    assert breaker_incidents(ledger)[-1].state.value == "OPEN"
+    before, held = len(ledger.commanded()), ledger.partition.held()
+    ruling = Resolution("", Decision.RETRY, Party.PERSON, "ann", attributes={TOOL_MENDED: "pay"})
+    ledger.append(None, raw=encode(ruling), key=mended_key("pay"))
+    ledger.look()
+    assert len(ledger.commanded()) == before + 1
+    last = breaker_incidents(ledger)[-1]
+    assert (last.state.value, last.closed_by) == ("CLOSED", "ann")
+    assert ledger.partition.held() == held
+    assert not any(emission.topic.startswith("dlq.") for emission in ledger.raw)
+    remote.work_off()
+    ledger.wait(100)
+    assert breaker_incidents(ledger)[-1].state.value == "OPEN"
+
+
 def test_what_the_world_changed_says_nothing_about_the_tool() -> None:
     ledger = ledger_of()
     for number in range(20):
@@ -303,7 +331,7 @@ def test_whoever_turned_first_goes_first_after_a_restart_too() -> None:
 
 
 def test_no_more_undos_of_a_tool_begin_in_a_second_than_its_rate_says() -> None:
-    ledger = ledger_of(tool_undos_per_s=20.0)
+    ledger = ledger_of(tool_undos_per_minute=1_200)
     remote = Remote(ledger)
     for number in range(100):
         turned(ledger, f"w{number}")
@@ -314,6 +342,30 @@ def test_no_more_undos_of_a_tool_begin_in_a_second_than_its_rate_says() -> None:
         most = max(most, len(ledger.commanded()))
         assert len(ledger.commanded()) <= 20 * (ledger.now_ms - began_ms) / 1_000 + 1
     assert 4_500 <= ledger.now_ms - began_ms <= 6_500
+
+
+def test_a_tool_has_the_bounds_of_its_own_contract_and_the_others_those_of_the_processor() -> None:
+    assert TOOL.undo is not None
+    own = replace(TOOL, undo=replace(TOOL.undo, undos_max=2, breaker_failures=1))
+    ledger = ledger_of(tool_undos_max=3)
+    for number in range(10):
+        turned(ledger, f"p{number}", own)
+        turned(ledger, f"b{number}", OTHER)
+    heads = Counter(command[0][0].split(".")[1] for command in ledger.commanded())
+    assert heads == {"pay": 2, "book": 3}
+    for tool, name in (("pay", "p0"), ("book", "b0")):
+        ledger.workflow_id = name
+        ledger.undo(f"{name}.{tool}", UndoStatus.STARTED)
+        ledger.undo(f"{name}.{tool}", UndoStatus.FAILED, retryable=True)
+    assert ledger.partition.breaker("pay").is_open
+    assert not ledger.partition.breaker("book").is_open
+
+
+def test_each_partition_has_its_share_of_what_is_bounded_over_all() -> None:
+    ledger = ledger_of(tool_undos_max=20, partitions=8)
+    for number in range(10):
+        turned(ledger, f"w{number}")
+    assert len(ledger.commanded()) == 2
 
 
 def test_new_work_goes_on_while_undos_wait() -> None:

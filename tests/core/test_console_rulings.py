@@ -10,10 +10,12 @@ from tests.core.ledger import Ledger, contract_of
 
 from amends.console.rulings import Refused, Ruling, resolutions
 from amends.console.steps import Placed
-from amends.schemas.codec import UnreadableRecord, decode
+from amends.processors.breakers import BreakerTerms
+from amends.processors.terms import Terms
+from amends.schemas.codec import UnreadableRecord, decode, encode
 from amends.schemas.commands import Incident, IncidentState, Phase
 from amends.schemas.contract import DECLARED, Contract, Effect
-from amends.schemas.decisions import DECISIONS, word_of
+from amends.schemas.decisions import BREAKER_OPEN, DECISIONS, TOOL_MENDED, word_of
 from amends.schemas.facts import (
     CHANGED_SINCE,
     Decision,
@@ -27,6 +29,7 @@ from amends.schemas.facts import (
     WorkflowStatus,
 )
 from amends.schemas.family import AS_OF, CHILD_STARTED_OFFSET
+from amends.schemas.keys import mended_key
 
 CONTRACTS = {
     "irreversible": contract_of("x", effect=Effect.IRREVERSIBLE, undo=None),
@@ -40,7 +43,7 @@ CASES = [(kind, decision) for kind, decisions in DECISIONS.items() for decision 
 
 def led_to(kind: str) -> Ledger:
     """Return a ledger that ends in an open incident of `kind`."""
-    ledger = Ledger()
+    ledger = Ledger(Terms(breaker=BreakerTerms(failures=1, incident_ms=0)) if kind == BREAKER_OPEN else Terms())
     ledger.start()
     if kind == "unreadable":
         ledger.append(None, raw=b"junk", key=b"w")
@@ -61,6 +64,9 @@ def led_to(kind: str) -> Ledger:
         ledger.undo("x", UndoStatus.STARTED)
         error = Failure(CHANGED_SINCE if kind == "changed_since" else "X", "no")
         ledger.append(UndoEvent("w", "x", 0, 0, UndoStatus.FAILED, "o", retryable=False, error=error))
+    if kind == BREAKER_OPEN:
+        ledger.undo("x", UndoStatus.STARTED)
+        ledger.undo("x", UndoStatus.FAILED, retryable=True)
     ledger.wait(10_000)
     return ledger
 
@@ -83,7 +89,11 @@ def decide(ledger: Ledger, incident: Incident, decision: Decision, phase: Phase 
     ruling = Ruling(decision, "ann", "seen at the remote", "pi_1")
     for fact in resolutions(incident, ruling, phase=phase, placed=placed(ledger), unread=(), now_ms=ledger.now_ms):
         assert (fact.by, fact.writer, fact.reason) == ("ann", Party.PERSON, "seen at the remote")
-        ledger.append(fact)
+        tool = fact.attributes.get(TOOL_MENDED)
+        if tool is None:
+            ledger.append(fact)
+        else:
+            ledger.append(None, raw=encode(fact), key=mended_key(tool))
 
 
 @pytest.mark.parametrize(("kind", "decision"), CASES)

@@ -382,3 +382,17 @@ def test_a_tool_says_how_many_of_its_calls_may_fail() -> None:
     assert compensable("shop.plain")(call).tool.contract.failed_calls_max is None
     with pytest.raises(ContractError, match="failed_calls_max"):
         compensable("shop.wrong", failed_calls_max=-1)(call)
+
+
+def test_a_tool_says_what_its_remote_can_take_of_undos() -> None:
+    def call() -> None: ...
+
+    bounded = compensable("shop.small")(call)
+    bounded.undo(arguments={}, undos_max=2, undos_per_minute=30, breaker_failures=0)(call)
+    undo = bounded.tool.contract.undo
+    assert undo is not None
+    assert (undo.undos_max, undo.undos_per_minute, undo.breaker_failures) == (2, 30, 0)
+    with pytest.raises(ContractError, match="undos_max"):
+        compensable("shop.none")(call).undo(arguments={}, undos_max=0)(call)
+    with pytest.raises(ContractError, match="breaker_failures"):
+        compensable("shop.wrong")(call).undo(arguments={}, breaker_failures=-1)(call)

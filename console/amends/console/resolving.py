@@ -13,9 +13,10 @@ from amends.kafka.records import Ack, Record
 from amends.kafka.settings import KafkaSettings
 from amends.schemas.codec import encode
 from amends.schemas.commands import Incident, WorkflowEcho
+from amends.schemas.decisions import TOOL_MENDED
 from amends.schemas.envelope import headers_of
 from amends.schemas.facts import Resolution
-from amends.schemas.keys import record_key
+from amends.schemas.keys import mended_key, record_key
 
 SOURCE = "/amends/console"
 
@@ -48,17 +49,31 @@ def decide(settings: KafkaSettings, incident: Incident, ruling: Ruling) -> list[
 
 
 def write(settings: KafkaSettings, facts: list[Resolution]) -> list[Ack]:
-    """Write decisions to the ledger; return where they stand. Raises NotWritten or MaybeWritten."""
+    """Write decisions to the ledger, those about a tool to each partition; return where they stand.
+
+    Raises:
+        NotWritten, MaybeWritten: one was not, or perhaps not; those before it were.
+    """
     with Publisher(settings) as publisher:
         return [
             publisher.publish_sync(
                 settings.topics.ledger,
-                key=record_key(fact.workflow_id),
+                key=key,
                 value=encode(fact),
                 headers=headers_of(fact, source=SOURCE, event_id=uuid.uuid4().hex, time_ms=fact.timestamp_ms),
+                partition=partition,
             )
             for fact in facts
+            for key, partition in _places_of(settings, fact)
         ]
+
+
+def _places_of(settings: KafkaSettings, fact: Resolution) -> list[tuple[bytes, int | None]]:
+    """Return the key and the partitions a decision is written to; None: the key's own."""
+    tool = fact.attributes.get(TOOL_MENDED)
+    if tool is None or fact.workflow_id:
+        return [(record_key(fact.workflow_id), None)]
+    return [(mended_key(tool), partition) for partition in range(settings.partitions)]
 
 
 def _stood_at(record: Record) -> int:

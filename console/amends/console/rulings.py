@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from amends.console.steps import Placed, StepRow, steps_of
 from amends.schemas.commands import Incident, IncidentState, Phase
-from amends.schemas.decisions import ACKNOWLEDGED, KIND, decisions_for, word_of
+from amends.schemas.decisions import ACKNOWLEDGED, BREAKER_OPEN, KIND, TOOL_MENDED, decisions_for, word_of
 from amends.schemas.facts import Decision, Party, Resolution, StepStatus
 
 EVIDENCE = frozenset({Decision.PRESENT, Decision.MARK_ABSENT})
@@ -72,7 +72,7 @@ def _check_kind(incident: Incident, ruling: Ruling) -> None:
         by = f" by {incident.closed_by}" if incident.closed_by else ""
         raise Refused(f"incident {incident.incident_id} was closed{by}: nothing is left to decide", late=True)
     possible = decisions_for(incident.kind)
-    if not incident.workflow_id or not possible:
+    if not possible or (not incident.workflow_id and incident.kind != BREAKER_OPEN):
         raise Refused(f"no decision closes an incident of the kind {incident.kind!r}: see its `To do`")
     if ruling.decision not in possible:
         words = ", ".join(word_of(decision) for decision in possible)
@@ -133,5 +133,11 @@ def _resolution(
         evidence=ruling.evidence,
         unread_offset=unread_offset,
         timestamp_ms=now_ms,
-        attributes={KIND: incident.kind} if incident.kind in ACKNOWLEDGED else {},
+        attributes=_attributes(incident),
     )
+
+
+def _attributes(incident: Incident) -> dict[str, str]:
+    if incident.kind == BREAKER_OPEN:
+        return {TOOL_MENDED: incident.tool_name}
+    return {KIND: incident.kind} if incident.kind in ACKNOWLEDGED else {}

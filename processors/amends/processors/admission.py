@@ -16,14 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from amends.processors import breakers, records
-from amends.processors.breakers import Breaker, BreakerTerms
+from amends.processors.breakers import Breaker
 from amends.processors.gates import Gate, Rate, Turn
 from amends.processors.slots import Slot
 from amends.processors.state import CLOSED_UNDO, Step, Undo, UndoState
 from amends.processors.terms import Terms
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Command, Incident, UndoCommand, UndoEntry
-from amends.schemas.contract import Contract, lane_of
+from amends.schemas.contract import Contract, UndoTerms, lane_of
 from amends.schemas.facts import CHANGED_SINCE, Fact, UndoEvent
 
 ERROR_CHARACTERS = 500
@@ -72,8 +72,8 @@ class Admission:
             if isinstance(fact, UndoEvent) and fact.error is not None and fact.error.type == CHANGED_SINCE:
                 return
             gate, error = self._tool(after.tool_name, contract), undo.last_error[:ERROR_CHARACTERS]
-            terms = self._breaker_terms(contract)
-            found = breakers.failed(gate.breaker, slot.key.decode(), was.opened_at_ms, at_ms, error, terms)
+            name, terms = slot.key.decode(), gate.breaker_terms
+            found = breakers.failed(gate.breaker, name, was.opened_at_ms, at_ms, error, terms)
             self._set_breaker(gate, found)
         elif undo.state in CLOSED_UNDO and was.state is UndoState.OPEN and isinstance(fact, UndoEvent):
             gate = self._tool(after.tool_name, contract)
@@ -318,18 +318,30 @@ class Admission:
         return gate
 
     def _tool(self, name: str, contract: Contract | None) -> Gate:
+        """Return the gate of a tool, with the bounds of the contract that was seen last."""
         gate = self._tools.get(name)
         if gate is None:
-            gate = self._tools[name] = Gate(name, self._terms.share(self._terms.tool_undos_max))
-            gate.grows = self._terms.breaker.failures > 0
-            if self._terms.tool_undos_per_s is not None:
-                gate.rate = Rate(self._terms.tool_undos_per_s / self._terms.partitions)
-        if contract is not None and not gate.lane:
-            gate.lane = lane_of(contract)
+            gate = self._tools[name] = Gate(name, 0)
+            self._bound(gate, None)
+        if contract is not None and contract.undo is not gate.terms:
+            self._bound(gate, contract.undo)
         return gate
 
-    def _breaker_terms(self, _contract: Contract) -> BreakerTerms:
-        return self._terms.breaker
+    def _bound(self, gate: Gate, undo: UndoTerms | None) -> None:
+        """Take the bounds of a contract, and where it has none those that the processor was told."""
+        terms = self._terms
+        own = undo or UndoTerms(handler="", lane="")
+        gate.terms, gate.lane = undo, own.lane
+        gate.places = terms.share(terms.tool_undos_max if own.undos_max is None else own.undos_max)
+        failures = terms.breaker.failures if own.breaker_failures is None else own.breaker_failures
+        gate.breaker_terms = dataclasses.replace(terms.breaker, failures=failures)
+        gate.grows = failures > 0
+        per_minute = terms.tool_undos_per_minute if own.undos_per_minute is None else own.undos_per_minute
+        per_s = None if per_minute is None else per_minute / 60 / terms.partitions
+        if per_s is None:
+            gate.rate = None
+        elif gate.rate is None or gate.rate.per_s != per_s:
+            gate.rate = Rate(per_s)
 
 
 def _goes_on(gate: Gate, begun: int, now_ms: int) -> bool:

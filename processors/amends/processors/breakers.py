@@ -23,11 +23,8 @@ import json
 from dataclasses import astuple, dataclass
 
 from amends.schemas.commands import Incident, IncidentState
+from amends.schemas.decisions import BREAKER_OPEN
 from amends.schemas.keys import incident_id
-
-KIND = "breaker_open"
-"""Kind of the incident of a tool that has been left alone for long. Its id is the tool's alone, so that all partitions
-speak of one incident."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +114,14 @@ def told(breaker: Breaker) -> Breaker:
 
 
 def incident_of(tool: str, lane: str, breaker: Breaker, waiting: int, partition: int, now_ms: int) -> Incident:
-    """Return what people are told: that the tool is left alone, or that it no longer is."""
+    """Return what people are told: that the tool is left alone, or that it no longer is. The id is the tool's alone, so
+    that all partitions speak of one incident."""
     is_bad = breaker.is_open and not breaker.mended_by
+    name = incident_id("", -1, BREAKER_OPEN, tool)
     what = f"Undos of {tool} failed one after another, without one that took; the last said: {breaker.error}."
     return Incident(
-        incident_id=incident_id("", -1, KIND, tool),
-        kind=KIND,
+        incident_id=name,
+        kind=BREAKER_OPEN,
         state=IncidentState.OPEN if is_bad else IncidentState.CLOSED,
         version=max(1, breaker.pauses, breaker.announced),
         summary=f"undos of {tool} fail: {waiting} workflows of partition {partition} wait"
@@ -130,8 +129,8 @@ def incident_of(tool: str, lane: str, breaker: Breaker, waiting: int, partition:
         else f"undos of {tool} go on",
         detail=f"{what} Nothing more is undone with it for now, and none of what waits spends an attempt: one undo is "
         "tried from time to time, and when it takes, all go on.\n"
-        "To do: find out what is wrong with the tool or the system behind it. Then wait, or say that it is mended: "
-        f"`amends mended {tool}`."
+        "To do: find out what is wrong with the tool or the system behind it. Then wait, or have it tried at once: "
+        f"`amends incidents resolve {name[:8]} --decision retry --reason TEXT`."
         if is_bad
         else f"An undo of {tool} took, or a person said that it works again: what waited goes on.",
         tool_name=tool,

@@ -110,7 +110,7 @@ def fold_of(kafka: KafkaSettings, settings: ProcessorSettings) -> FoldFactory:
         partitions=kafka.partitions,
         lane_undos_max=settings.lane_undos_max,
         tool_undos_max=settings.tool_undos_max,
-        tool_undos_per_s=settings.tool_undos_per_s,
+        tool_undos_per_minute=settings.tool_undos_per_minute,
     )
     return lambda partition: Partition(partition, terms)
 

@@ -7,13 +7,14 @@ from amends.processors.admission import Admission
 from amends.processors.contracts import ContractBook
 from amends.processors.emission import LedgerRecord
 from amends.processors.placing import Place, newest_of, place_of, place_of_redriven, place_of_unread, unborn_of
-from amends.processors.reading import is_workflow_key, original_offset, read_fact
+from amends.processors.reading import is_workflow_key, mended_of, original_offset, read_fact
 from amends.processors.slots import Slot, Slots
 from amends.processors.state import Header, Step, in_words, replace
 from amends.processors.terms import Terms
 from amends.processors.timers import Silences
 from amends.processors.workflow import Workflow
 from amends.schemas.codec import UnreadableRecord
+from amends.schemas.decisions import TOOL_MENDED
 from amends.schemas.facts import (
     Decision,
     Fact,
@@ -25,6 +26,7 @@ from amends.schemas.facts import (
     WorkflowEvent,
     WorkflowStatus,
 )
+from amends.schemas.keys import MENDED_PREFIX
 
 
 class Folding:
@@ -137,8 +139,10 @@ class Folding:
             self.touched.append(waits)
 
     def _unread(self, record: LedgerRecord, reason: str) -> Slot | Place | None:
-        self.dead.append((record, reason))
         key = record.key
+        if key is not None and key.startswith(MENDED_PREFIX) and self._mended(record):
+            return None
+        self.dead.append((record, reason))
         if key is None or not is_workflow_key(key):
             self.nobodys.append((record, reason))
             return None
@@ -146,6 +150,15 @@ class Folding:
         if isinstance(found, Slot):
             saga.fold_unread(self.slots.hot(found), record.offset, record.appended_at_ms, reason)
         return found
+
+    def _mended(self, record: LedgerRecord) -> bool:
+        """Whether this is a person's word that a tool works again; then it is taken."""
+        ruling = mended_of(record, self._terms.registered)
+        if ruling is None:
+            return False
+        if self._admission is not None:
+            self._admission.mended(ruling.attributes[TOOL_MENDED], in_words(ruling.by), record.appended_at_ms)
+        return True
 
     def _poisoned(self, before: Header, workflow: Workflow, record: LedgerRecord, reason: str) -> None:
         """The fold raised: keep the header of before this fact, and the workflow open as an incident."""

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 
-from amends.processors.breakers import CLOSED, Breaker
+from amends.processors.breakers import CLOSED, Breaker, BreakerTerms
 from amends.processors.slots import Slot
+from amends.schemas.contract import UndoTerms
 
 FIRST_PLACES = 16
 """Undos of a tool that are under way before one of them took."""
@@ -108,7 +109,10 @@ class Gate:
     """Whether it lets few through at first: a tool's, where there is a breaker."""
     rate: Rate | None = None
     lane: str = ""
+    terms: UndoTerms | None = None
+    """Of a tool: those whose bounds it has."""
     breaker: Breaker = CLOSED
+    breaker_terms: BreakerTerms = field(default_factory=BreakerTerms)
     taken: int = 0
     queue: Queue = field(default_factory=Queue)
     called: Slot | None = None

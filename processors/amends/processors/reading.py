@@ -5,7 +5,9 @@ from __future__ import annotations
 from amends.processors import records
 from amends.processors.emission import LedgerRecord
 from amends.schemas.codec import Registered, UnreadableRecord, decode
-from amends.schemas.facts import Carry, Fact, Resolution, StepEvent, Timeout, UndoEvent, WorkflowEvent
+from amends.schemas.decisions import TOOL_MENDED
+from amends.schemas.facts import Carry, Decision, Fact, Party, Resolution, StepEvent, Timeout, UndoEvent, WorkflowEvent
+from amends.schemas.keys import mended_key
 
 _FACTS = (StepEvent, WorkflowEvent, UndoEvent, Resolution, Timeout, Carry)
 ORIGINAL_OFFSET_HEADER = "amends-original-offset"
@@ -43,6 +45,17 @@ def original_offset(record: LedgerRecord) -> int | None:
     """Return where a redriven record stood when nobody could read it."""
     text = next((value for name, value in record.headers if name == ORIGINAL_OFFSET_HEADER), b"")
     return int(text) if text.isdigit() else None
+
+
+def mended_of(record: LedgerRecord, registered: Registered | None) -> Resolution | None:
+    """Return a person's word that a tool works again; None if the record is no such thing."""
+    try:
+        found = decode(record.value, registered=registered)
+    except UnreadableRecord:
+        return None
+    if not isinstance(found, Resolution) or found.decision is not Decision.RETRY or found.writer is not Party.PERSON:
+        return None
+    return found if record.key == mended_key(found.attributes.get(TOOL_MENDED, "")) else None
 
 
 def is_workflow_key(key: bytes) -> bool:

@@ -62,8 +62,8 @@ class ProcessorSettings(BaseModel):
     tool_undos_max: int = Field(default=4_096, ge=1)
     """The same for each tool, whichever lane it is of."""
 
-    tool_undos_per_s: float | None = Field(default=None, gt=0)
-    """Undos of a tool that begin in a second, over all partitions, each has its share of it. None: no limit."""
+    tool_undos_per_minute: int | None = Field(default=None, ge=1)
+    """Undos of a tool that begin in a minute, over all partitions, each has its share of it. None: no limit."""
 
     facts_max: int = Field(default=500, ge=1, le=10_000)
     """Facts folded at most before what they emit is sent."""

@@ -76,6 +76,9 @@ class UndoTerms:
     agent_tool: str = ""  # the tool with which an agent undoes the same by itself
     covers: tuple[str, ...] = ()  # tools whose steps are undone by this undo, where they name what this step made
     accepted_ms: int = 3_600_000  # how long a remote that took the request (202) may take to do it
+    undos_max: int | None = None  # under way at once, of this tool, over all workflows; None: as the processor is told
+    undos_per_minute: int | None = None  # begun, of this tool, over all workflows; None: as the processor is told
+    breaker_failures: int | None = None  # workflows in a row whose undos failed, until the tool is left alone; 0: never
 
 
 @dataclass(frozen=True, slots=True)

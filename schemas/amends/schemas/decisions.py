@@ -9,6 +9,9 @@ from amends.schemas.facts import Decision
 
 _BY_HAND = (Decision.MARK_UNDONE, Decision.ACCEPT_LOSS)
 
+BREAKER_OPEN = "breaker_open"
+"""Kind of the incident of a tool that is left alone, in whichever partition."""
+
 DECISIONS: Mapping[str, tuple[Decision, ...]] = MappingProxyType(
     {
         "undo_failed": (Decision.RETRY, *_BY_HAND),
@@ -22,6 +25,7 @@ DECISIONS: Mapping[str, tuple[Decision, ...]] = MappingProxyType(
         "window_closing": _BY_HAND,
         "child_waits": (Decision.RETRY, *_BY_HAND),
         "unreadable": (Decision.MARK_ABSENT,),
+        BREAKER_OPEN: (Decision.RETRY,),
     }
 )
 """Rulings on an undo, a call, or a record."""
@@ -45,6 +49,9 @@ it is (`accept_loss`). Kinds that are neither here nor above close by themselves
 
 KIND = "incident_kind"
 """Attribute of a Resolution that acknowledges: the kind of the incident, whose workflow and step the fact names."""
+
+TOOL_MENDED = "tool"
+"""Attribute of a Resolution that is about no workflow: the tool that works again, a person says (`mended_key`)."""
 
 
 def decisions_for(kind: str) -> tuple[Decision, ...]:

@@ -60,6 +60,15 @@ def undo_key(step: str, generation: int) -> str:
     return "amends-undo-" + _digest("undo", step, str(generation))
 
 
+MENDED_PREFIX = b"\x00mended\x00"
+
+
+def mended_key(tool_name: str) -> bytes:
+    """Return the key, on the ledger, of a person's word that a tool works again. It is no workflow's: it is written to
+    every partition, for each has a breaker of its own."""
+    return MENDED_PREFIX + tool_name.encode()
+
+
 def incident_id(workflow_id: str, workflow_offset: int, kind: str, subject: str) -> str:
     """Return the id of an incident: the same thing is the same incident, however often it is computed."""
     return _digest("incident", workflow_id, str(workflow_offset), kind, subject)

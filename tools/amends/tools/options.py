@@ -78,6 +78,9 @@ class UndoOptions(TypedDict, total=False):
     refused_by: Exceptions  # the undo had no effect; a later attempt may
     refused_for_good_by: Exceptions  # the undo had no effect and never will
     done_within: Duration  # how long a remote that answered `Accepted` may take; default 1h
+    undos_max: int  # undos of this tool under way at once, over all workflows; default: as the processor is told
+    undos_per_minute: int  # undos of this tool that begin in a minute, over all workflows; default: no limit
+    breaker_failures: int  # workflows in a row whose undos failed, until the tool is left alone for a while; 0: never
 
 
 class ProbeOptions(TypedDict, total=False):
@@ -173,7 +176,17 @@ def undo_terms_of(tool_name: str, shape: Shape, given: UndoOptions) -> UndoTerms
         agent_tool=agent_tool[0] if agent_tool else "",
         covers=covers,
         accepted_ms=_duration(where, given, "done_within", 3_600_000),
+        undos_max=_count(where, given, "undos_max", 1),
+        undos_per_minute=_count(where, given, "undos_per_minute", 1),
+        breaker_failures=_count(where, given, "breaker_failures", 0),
     )
+
+
+def _count(where: str, given: Mapping[str, Any], option: str, least: int) -> int | None:
+    count: object = given.get(option)
+    if count is not None and (type(count) is not int or count < least):
+        raise ContractError(f"{where}: {option}={count!r} is no count: give {least} or more, or none.")
+    return count
 
 
 def _tool_names(where: str, option: str, given: object) -> tuple[str, ...]:
