@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.core.folded import FoldedLedger
+from tests.core.ledger import Ledger, contract_of
 
 from amends.producers import Runtime, clock, workflow
 from amends.producers.outside import use
 from amends.producers.settings import ProducerSettings
 from amends.schemas.commands import Phase
-from amends.schemas.facts import Decision, Fact, Party, Resolution, StepStatus, WorkflowEvent, WorkflowStatus
+from amends.schemas.contract import Idempotency
+from amends.schemas.facts import (
+    Decision,
+    Fact,
+    Party,
+    Resolution,
+    StepEvent,
+    StepStatus,
+    UndoStatus,
+    WorkflowEvent,
+    WorkflowStatus,
+)
 from amends.tools import compensable, irreversible
 from amends.tools.errors import AlreadyRunning, NotApproved
 
@@ -231,3 +244,87 @@ def _approve(ledger: RepeatingLedger) -> None:
         argument_digest=asked.approval.argument_digest, version=1, expires_at_ms=until_ms,
     )  # fmt: skip
     ledger.add(said)
+
+
+# --- facts of undos, probes and people --------------------------------------------------------------------------------
+
+
+class Thrice(Ledger):
+    """A fold to which each fact comes three times, on three places."""
+
+    def append(self, fact: Fact | None, *, raw: bytes | None = None, key: bytes | None = b"") -> int:
+        first, *_ = [super(Thrice, self).append(fact, raw=raw, key=key) for _ in range(3)]
+        return first
+
+
+def owing(*, once: bool, **terms: Any) -> Ledger:
+    """A workflow that failed, and owes the undo of one step."""
+    ledger = Ledger() if once else Thrice()
+    ledger.start()
+    ledger.started("s", contract_of("s", verify=True, **terms))
+    ledger.ended("s", StepStatus.SUCCEEDED)
+    ledger.said(WorkflowStatus.FAILED)
+    return ledger
+
+
+def stands(ledger: Ledger) -> tuple[object, ...]:
+    """How it stands with the undo, whatever stands where."""
+    undo = ledger.step("s").undo
+    assert undo is not None
+    return undo.state, undo.generation, undo.attempt, undo.spent, undo.doubt, undo.version, ledger.incidents()
+
+
+ENDS = [status for status in UndoStatus if status is not UndoStatus.STARTED]
+
+
+@pytest.mark.parametrize("status", ENDS)
+def test_an_attempt_of_an_undo_that_began_and_ended_thrice_is_one_attempt(status: UndoStatus) -> None:
+    found = []
+    for once in (True, False):
+        ledger = owing(once=once)
+        ledger.undo("s", UndoStatus.STARTED)
+        ledger.undo("s", status)
+        found.append(stands(ledger))
+    assert found[0] == found[1]
+
+
+def test_what_a_person_ruled_thrice_is_ruled_once() -> None:
+    found = []
+    for once in (True, False):
+        ledger = owing(once=once, attempts_max=1)
+        ledger.undo("s", UndoStatus.STARTED)
+        ledger.undo("s", UndoStatus.FAILED)
+        undo = ledger.step("s").undo
+        assert undo is not None
+        ledger.resolve("s", Decision.RETRY, writer=Party.PERSON, version=undo.version)
+        found.append(stands(ledger))
+    assert found[0] == found[1]
+    assert found[0][:2] == ("due", 1)
+
+
+@pytest.mark.parametrize("decision", [Decision.ABSENT, Decision.PRESENT, Decision.UNKNOWN])
+def test_what_a_probe_found_thrice_is_one_of_its_budget(decision: Decision) -> None:
+    found = []
+    for once in (True, False):
+        ledger = Ledger() if once else Thrice()
+        ledger.start()
+        ledger.started("s", contract_of("s", probe=True))
+        ledger.ended("s", StepStatus.UNKNOWN)
+        ledger.said(WorkflowStatus.FAILED)
+        ledger.resolve("s", decision, "p1", probe_number=0)
+        found.append((ledger.step("s").probes, ledger.phase, ledger.incidents()))
+    assert found[0] == found[1]
+
+
+def test_a_call_that_was_sent_again_and_said_so_thrice_is_one_more_send() -> None:
+    found = []
+    for once in (True, False):
+        ledger = Ledger() if once else Thrice()
+        ledger.start()
+        ledger.started("s", contract_of("s", call=Idempotency.KEY), undo_arguments=None)
+        ledger.ended("s", StepStatus.UNKNOWN)
+        ledger.said(WorkflowStatus.FAILED)
+        for status in (StepStatus.STARTED, StepStatus.UNKNOWN):
+            ledger.append(StepEvent("w", "s", "c1", 1, status, "s", writer=Party.COMPENSATOR))
+        found.append((ledger.step("s").resends, len(ledger.step("s").attempts), ledger.incidents()))
+    assert found[0] == found[1] == (1, 2, {})
