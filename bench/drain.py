@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from amends.kafka.errors import WriteError
+from amends.kafka.errors import KafkaFault, WriteError
 from amends.kafka.publisher import Ack, Publisher
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import create_topics
@@ -128,6 +128,20 @@ def drained(settings: KafkaSettings, since: list[int], workflows: int) -> Drain:
     raise SystemExit(f"{len(found.undone_ms)} of {workflows} workflows were undone within {WITHIN_S} s")
 
 
+def await_calm(settings: KafkaSettings) -> None:
+    """Return once the broker answers at its pace: right after its start it may not."""
+    until, quick = time.monotonic() + 120, 0
+    while quick < 3 and time.monotonic() < until:
+        began = time.monotonic()
+        try:
+            recovery.ends_of(settings)
+        except KafkaFault:
+            quick = 0
+        else:
+            quick = quick + 1 if time.monotonic() - began < 1 else 0
+        time.sleep(0.5)
+
+
 def run(options: argparse.Namespace) -> Figures:
     with servers(embedded=False, quick_start=False) as found:
         print(found, flush=True)
@@ -144,6 +158,7 @@ def run(options: argparse.Namespace) -> Figures:
         try:
             parts.amends("processor", "processor")
             parts.amends("compensator", "compensator", "bench.tools", "--lane", LANE)
+            await_calm(settings)
             return _measure(options, settings, parts)
         except SystemExit:
             for part in parts.running:

@@ -25,12 +25,15 @@ def delivery(
 class Stage:
     """Deliveries that go on until they are told to end."""
 
-    def __init__(self, concurrency_max: int = 100) -> None:
+    def __init__(self, concurrency_max: int = 100, of_tool_max: int | None = None) -> None:
         self.begun: list[tuple[str, int]] = []
         self.dropped: list[int] = []
         self._gates: dict[int, asyncio.Event] = {}
         self.dispatcher = Dispatcher(
-            self._run, lambda given: self.dropped.append(given.record.offset), concurrency_max=concurrency_max
+            self._run,
+            lambda given: self.dropped.append(given.record.offset),
+            concurrency_max=concurrency_max,
+            of_tool_max=of_tool_max,
         )
 
     async def _run(self, given: Delivery) -> None:
@@ -73,6 +76,32 @@ async def test_no_more_run_at_once_than_the_bound_and_a_busy_workflow_does_not_k
     assert stage.begun == [("a", 1), ("b", 4)]
     for offset in (4, 2, 3):
         await stage.end(offset)
+
+
+async def test_a_slow_tool_holds_up_nobody_but_those_that_wait_for_it() -> None:
+    stage = Stage(concurrency_max=4, of_tool_max=2)
+    slow, quick = run_of(entry("s", tool_name="slow")), run_of(entry("q", tool_name="quick"))
+    await stage.put(*(delivery(key, offset, slow) for offset, key in enumerate("abcd")))
+    await stage.put(delivery("e", 4, quick), delivery("c", 5, quick))
+    assert stage.begun == [("a", 0), ("b", 1), ("e", 4)]
+    await stage.end(0)
+    assert stage.begun[3:] == [("c", 2)]
+    await stage.end(2)
+    assert stage.begun[4:] == [("d", 3), ("c", 5)]  # what follows in a workflow keeps its order
+    for offset in (1, 3, 4, 5):
+        await stage.end(offset)
+    assert stage.dispatcher.open == 0
+
+
+async def test_lines_that_wait_for_a_tool_go_on_past_those_whose_partition_went() -> None:
+    stage = Stage(of_tool_max=1)
+    slow, gone = run_of(entry("s", tool_name="slow")), Tenure(0)
+    await stage.put(delivery("a", 1, slow), delivery("b", 2, slow, tenure=gone), delivery("c", 3, slow))
+    gone.held = False
+    await stage.end(1)
+    assert stage.begun == [("a", 1), ("c", 3)]
+    await stage.end(3)
+    assert stage.dispatcher.open == 0
 
 
 async def test_a_command_that_was_repeated_while_it_waited_runs_once() -> None:

@@ -2,12 +2,14 @@
 
 The fold repeats a command until it has STARTED, so in a lane that is behind the same one waits many times over. Of
 commands about the same attempts only the last is run: it was computed from the longest ledger.
+
+Of one tool so many run at once that others always find room: a slow one holds up nobody but those that wait for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
 
 from amends.compensators.clock import lease_clock_ms
@@ -30,6 +32,17 @@ def subject_of(delivery: Delivery) -> object:
             return delivery
 
 
+def tool_of(delivery: Delivery) -> str:
+    """Return the tool whose handler a command begins with; "" of one that nobody can read."""
+    match delivery.command:
+        case UndoCommand(entries=entries):
+            return entries[0].tool_name if entries else ""
+        case ProbeCommand(tool_name=name) | ResendCommand(tool_name=name):
+            return name
+        case _:
+            return ""
+
+
 class Dispatcher:
     """Runs `carry_out` for each delivery. To be used from one loop; `waiting` and the ages may be read from any thread.
 
@@ -43,12 +56,17 @@ class Dispatcher:
         superseded: Callable[[Delivery], None],
         *,
         concurrency_max: int,
+        of_tool_max: int | None = None,
     ) -> None:
         self._carry_out = carry_out
         self._superseded = superseded
         self._concurrency_max = concurrency_max
+        self._of_tool_max = of_tool_max or concurrency_max
         self._lines: dict[Line, deque[Delivery]] = {}
         self._ready: deque[Line] = deque()
+        self._held: dict[str, deque[Line]] = {}
+        """Of each tool that has all it may have, the lines that wait for it."""
+        self._of_tool: Counter[str] = Counter()
         self._running: dict[asyncio.Task[None], Delivery] = {}
         self._draining = False
         self.waiting = 0
@@ -76,11 +94,17 @@ class Dispatcher:
     def _begin(self) -> None:
         while self._ready and len(self._running) < self._concurrency_max and not self._draining:
             line = self._ready.popleft()
+            tool = tool_of(self._lines[line][0])
+            if self._of_tool[tool] >= self._of_tool_max:
+                self._held.setdefault(tool, deque()).append(line)
+                continue
             delivery = self._lines[line].popleft()
             self.waiting -= 1
             if not delivery.tenure.held:
                 self._next(line)
+                self._release(tool)
                 continue
+            self._of_tool[tool] += 1
             task = asyncio.create_task(self._run(delivery))
             self._running[task] = delivery
             task.add_done_callback(lambda ended, line=line: self._ended(ended, line))  # type: ignore[misc]
@@ -89,12 +113,24 @@ class Dispatcher:
         await self._carry_out(delivery)
 
     def _ended(self, task: asyncio.Task[None], line: Line) -> None:
-        del self._running[task]
+        tool = tool_of(self._running.pop(task))
+        self._of_tool[tool] -= 1
+        if not self._of_tool[tool]:
+            del self._of_tool[tool]
+        self._release(tool)
         self.last_end_ms = lease_clock_ms()
         self._next(line)
         self._begin()
         if not task.cancelled():
             task.result()
+
+    def _release(self, tool: str) -> None:
+        """Let the line go on that has waited longest for a tool."""
+        held = self._held.get(tool)
+        if held:
+            self._ready.appendleft(held.popleft())
+        if not held:
+            self._held.pop(tool, None)
 
     def _next(self, line: Line) -> None:
         if self._lines[line]:

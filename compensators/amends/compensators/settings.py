@@ -40,6 +40,9 @@ class CompensatorSettings(BaseModel):
     concurrency_max: int = Field(default=256, ge=1, le=10_000)
     """Commands that are carried out at once; those of one workflow follow one another."""
 
+    tool_concurrency_max: int | None = Field(default=None, ge=1)
+    """Those of them that begin with the same tool: a slow one leaves room for the others. None: three quarters."""
+
     waiting_max: int = Field(default=2_000, ge=1)
     """Commands taken and not begun, after which no more are taken."""
 
@@ -66,3 +69,8 @@ class CompensatorSettings(BaseModel):
     health_host: str = "127.0.0.1"
     health_port: int | None = Field(default=None, ge=0, le=65_535)
     """Port of `/healthz` and `/metrics`; None: no server; 0: any free port, which is logged."""
+
+    @property
+    def of_tool_max(self) -> int:
+        """`tool_concurrency_max` in force."""
+        return self.tool_concurrency_max or max(1, self.concurrency_max * 3 // 4)

@@ -98,6 +98,7 @@ class Worker:
             lambda delivery: self._carry_out(parts, delivery),
             self._done,
             concurrency_max=self._settings.concurrency_max,
+            of_tool_max=self._settings.of_tool_max,
         )
         loop = asyncio.get_running_loop()
         self._followed = Followed(

@@ -59,7 +59,7 @@ class ProcessorSettings(BaseModel):
     """Undos under way at once in a lane, over all partitions; each has its share of it, at least one. Those of one
     workflow that follow one another in one command are never parted for it."""
 
-    tool_undos_max: int = Field(default=4_096, ge=1)
+    tool_undos_max: int = Field(default=2_048, ge=1)
     """The same for each tool, whichever lane it is of."""
 
     tool_undos_per_minute: int | None = Field(default=None, ge=1)

@@ -27,7 +27,7 @@ class Terms:
     breaker: BreakerTerms = field(default_factory=BreakerTerms)
     partitions: int = 1  # of the ledger; what is bounded over all of them each has its share of
     lane_undos_max: int = 4_096  # under way in a lane at once, over all partitions
-    tool_undos_max: int = 4_096  # of one tool
+    tool_undos_max: int = 2_048  # of one tool
     tool_undos_per_minute: int | None = None  # begun, of one tool; None: as many as can be
 
     def timeout_again_ms(self, lease_ms: int) -> int:
