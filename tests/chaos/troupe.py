@@ -11,11 +11,14 @@ from tests.chaos.tools import LANES
 from tests.killing.stage import Stage
 
 from amends.local.parts import Part
+from amends.processors.watchdog import EXIT_CODE
 
 PROCESSES_OF_AGENTS, AGENTS_EACH = 6, 5
 AGENTS_END_MS = 90_000
 NO_ANSWER = 75
 """How a part ends that finds no brokers when it starts: whoever looks after it starts it again."""
+HANGS = "have not ended"
+"""What a processor says that ends because its client hangs in a commit (confluentinc/librdkafka#5456)."""
 
 
 @dataclass
@@ -60,6 +63,9 @@ class Troupe(Stage):
         """Return what each workflow's agent said last."""
         with self._heard:
             return dict(self.said)
+
+    def _may_end(self, part: Part, code: int | None) -> bool:
+        return super()._may_end(part, code) or (code == EXIT_CODE and HANGS in part.last_words())
 
     def _replace(self, part: Part) -> None:
         if part.name.startswith("agents"):

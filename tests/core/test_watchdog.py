@@ -46,6 +46,18 @@ def test_a_loop_that_never_comes_round_ends_the_process_whatever_the_lag() -> No
     assert "never returned" in last
 
 
+def test_a_checkpoint_that_never_ends_ends_the_process_though_facts_are_folded() -> None:
+    looks = [(n * 1_000, Progress(n, folded=n, kept=n, committing=((0, n), (3, 7)))) for n in range(11)]
+    *before, last = verdicts(*looks)
+    assert before == [None] * 10
+    assert last is not None
+    assert "checkpoints of partitions [3] have not ended for 10000 ms" in last
+
+
+def test_checkpoints_that_end_one_after_the_other_are_progress_however_often_one_is_under_way() -> None:
+    assert verdicts(*((n * 5_000, Progress(n, committing=((0, n),))) for n in range(10))) == [None] * 10
+
+
 def test_the_watchdogs_thread_ends_the_process_that_stalls() -> None:
     ended: list[str] = []
     done = threading.Event()

@@ -108,7 +108,7 @@ class Stage:
                 code = part.child.exit_code
                 thawed = "after it was frozen" if part.name in self._were_frozen else "NEVER FROZEN"
                 self.told(f"{part.name} ended by itself with {code} ({thawed})")
-                if part.name not in self._were_frozen and code not in self.excused:
+                if part.name not in self._were_frozen and not self._may_end(part, code):
                     self.crashed.append(f"{part.name} ended by itself with {code}:\n{part.last_words()}")
                     self.told(f"its last words: {part.last_words(3)}")
                 self._leaves(part)
@@ -120,6 +120,10 @@ class Stage:
                     self.crashed.append(
                         f"{part.name}, told to end, ended with {part.child.exit_code}:\n{part.last_words()}"
                     )
+
+    def _may_end(self, part: Part, code: int | None) -> bool:
+        """Whether a part that ended by itself with `code` may."""
+        return code in self.excused
 
     def stop(self) -> None:
         """Wake whoever is frozen and stop all."""

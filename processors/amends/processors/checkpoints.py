@@ -46,6 +46,8 @@ class Keeper:
         self.place = TopicPartition(kafka.topics.ledger, taken.tenure.partition)
         self.look_again_at_ms = 0
         """When timers and repeats may be looked at again."""
+        self.begun = 0
+        """Commits that were begun."""
         self._checkpointer = taken.checkpointer
         self._changelog = kafka.topics.changelog()
         self._pool = pool
@@ -66,7 +68,7 @@ class Keeper:
             self._cut = self.tenure.cut()
             self._due_at_ms = None
         if self.tenure.may_keep(self._cut):
-            self._commit = self._pool.submit(self._committed, self._cut, group_metadata())
+            self._begin(self._cut, group_metadata)
 
     def collect(self) -> bool | None:
         """Take the end of a commit: True if kept, False if aborted (it joins the next), None if there is none.
@@ -114,8 +116,7 @@ class Keeper:
             self.collect()
         self._cut = self._cut or (self.tenure.cut() if self.tenure.dirty else None)
         if self._cut is not None and self.tenure.may_keep(self._cut):
-            self._commit = self._pool.submit(self._committed, self._cut, group_metadata())
-            self._commit.exception(deadline_s)
+            self._begin(self._cut, group_metadata).exception(deadline_s)
             self.collect()
         return not self.tenure.dirty
 
@@ -130,6 +131,11 @@ class Keeper:
         if self._due_at_ms is None and self.tenure.dirty:
             self._due_at_ms = now_ms + pace_ms(self._checkpoint_ms, self._took_ms)
         return self._due_at_ms is not None and self._due_at_ms <= now_ms
+
+    def _begin(self, cut: Cut, group_metadata: Callable[[], object]) -> Future[None]:
+        self.begun += 1
+        self._commit = self._pool.submit(self._committed, cut, group_metadata())
+        return self._commit
 
     def _committed(self, cut: Cut, group_metadata: object) -> None:
         records = [Emission(self._changelog, key, value, self.place.partition) for key, value in cut.changes.items()]

@@ -75,7 +75,8 @@ class ProcessorSettings(BaseModel):
     """An emission that is not confirmed by then: its partition is taken anew from its last checkpoint."""
 
     stall_ms: int = Field(default=60_000, ge=5_000)
-    """A process that folds nothing for this long while there are facts to fold ends itself, to be started again."""
+    """A process that folds nothing for this long while there are facts to fold, or one whose checkpoint does not end
+    for this long, ends itself, to be started again."""
 
     health_host: str = "127.0.0.1"
     health_port: int | None = Field(default=0, ge=0, le=65_535)

@@ -10,7 +10,7 @@ What goes wrong, and what happens then:
 - a checkpoint is aborted: what it held joins the next one;
 - facts are missing, topics are wrong, two processes have one instance id: `run` raises, since a person must mend it;
 - the broker is away: the clients try again by themselves, and nothing is decided here;
-- nothing moves though there are facts: the watchdog ends the process.
+- nothing moves though there are facts, or a commit never ends: the watchdog ends the process.
 """
 
 from __future__ import annotations
@@ -341,6 +341,11 @@ class TransactionalEngine:
             emitted=self._emitter.emitted,
             refused=seen.refused,
             aborted=seen.aborted,
+            committing=tuple(
+                (keeper.tenure.partition, keeper.begun)
+                for keeper in (*self._keepers.values(), *self._leaving)
+                if keeper.is_committing
+            ),
         )
 
 

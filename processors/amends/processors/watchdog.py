@@ -3,6 +3,10 @@
 A fold that hangs, a client whose call never returns, a partition nobody serves: from inside, none of them can be
 mended, and each looks like silence from outside. So the process ends, loudly, and its supervisor starts it anew, or the
 group finds another owner. A broker that can't be reached is no reason: a restart would not bring it back.
+
+A checkpoint that never ends is one, though facts are folded: the client's `send_offsets_to_transaction` can wait for
+ever where a coordinator was away for a moment, whatever time it was given (confluentinc/librdkafka#5456). No call of it
+is given more than seconds, so one that is under way for `stall_ms` hangs; the next owner would fold ever more again.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ class Progress:
     emitted: int = 0
     refused: int = 0  # checkpoints refused because another owner is there
     aborted: int = 0
+    committing: tuple[tuple[int, int], ...] = ()  # commits under way: partition, and the how manieth
 
 
 class Watchdog:
@@ -42,6 +47,7 @@ class Watchdog:
         self._last: Progress | None = None
         self._turned_at_ms = 0
         self._moved_at_ms = 0
+        self._committing_since_ms: dict[tuple[int, int], int] = {}
 
     def verdict(self, now_ms: int, seen: Progress) -> str | None:
         """Return why the process must end, or None. `now_ms` is of a clock that never jumps."""
@@ -50,8 +56,13 @@ class Watchdog:
             self._turned_at_ms = now_ms
         if last is None or not seen.lag or _moved(last, seen):
             self._moved_at_ms = now_ms
+        since_ms = self._committing_since_ms
+        self._committing_since_ms = since_ms = {commit: since_ms.get(commit, now_ms) for commit in seen.committing}
         if now_ms - self._turned_at_ms >= self._stall_ms:
             return f"its loop has not come round for {now_ms - self._turned_at_ms} ms: a call never returned"
+        hang = sorted({commit[0] for commit, began_ms in since_ms.items() if now_ms - began_ms >= self._stall_ms})
+        if hang:
+            return f"checkpoints of partitions {hang} have not ended for {self._stall_ms} ms: a call never returned"
         if now_ms - self._moved_at_ms >= self._stall_ms:
             return (
                 f"no fact was folded and no state restored for {now_ms - self._moved_at_ms} ms, "
