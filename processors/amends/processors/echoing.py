@@ -5,12 +5,12 @@ from __future__ import annotations
 from amends.processors import approving, story
 from amends.processors.state import NOWHERE, Step, UndoState
 from amends.processors.workflow import Workflow
-from amends.schemas.commands import EndedEpoch, Phase, ToldStep, WorkflowEcho
+from amends.schemas.commands import EndedEpoch, Phase, ToldApproval, ToldStep, WorkflowEcho
 
 STEPS_MAX = 200
 """Steps told one by one to an agent that goes on."""
 
-Echoed = tuple[Phase, int, int, int, int, bool, int]
+Echoed = tuple[Phase, int, int, int, int, bool, int, int, tuple[ToldApproval, ...]]
 """What an echo is sent for when it changes."""
 
 
