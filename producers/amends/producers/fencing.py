@@ -49,8 +49,10 @@ def yielded_to(
 ) -> Generator[Effect, Any, NotMade | None]:
     """Return what is known of the same call in another process whose STARTED stands before ours, None if it is ours.
     Where its remote takes both for one, nobody looks."""
-    keyed = asked.contract.call.idempotency is not Idempotency.NEITHER
-    if asked.repeatable or (keyed and asked.tool_call_id is None):
+    terms = asked.contract.call
+    keyed = terms.idempotency is not Idempotency.NEITHER
+    ages = terms.idempotency is Idempotency.KEY and terms.key_ttl_ms is not None  # the other may have used it long ago
+    if asked.repeatable or (keyed and not ages and asked.tool_call_id is None):
         return None
     history = yield ReadOthers(offset)
     if not history:
