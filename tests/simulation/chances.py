@@ -42,6 +42,11 @@ class Mix:
     jitter_ms: int = 10
     repeated: float = 0.02  # a fact stands on the ledger twice
     outages: int = 0  # of the ledger
+    grace_ms: int = 3_600_000  # after which a closed workflow is forgotten
+    lives: int = 0  # how often an agent is started again under the same id, late
+    late_ms: tuple[int, ...] = (1, 20, 300, 2_000, 8_000)  # how much later a repeat of a fact may come
+    rollbacks: int = 0  # of the registry, to an older state
+    skew_ms: int = 0  # by how much the clock of a processor may be wrong, either way, and jump
     others: float = 0.0  # what an agent sets is set by somebody else, too
 
     @classmethod

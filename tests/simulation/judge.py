@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from tests.simulation.case import Case
 from tests.simulation.lives import Belief, Heard, Told
 from tests.simulation.world import BY_HAND, Deed, World
 
-from amends.processors.memory import StoredRecord
 from amends.processors.partition import Partition
-from amends.processors.state import NOWHERE, Standing, Step, Turn, UndoState, standing
-from amends.processors.terms import Terms
+from amends.processors.state import NOWHERE, Header, Standing, Step, UndoState, standing
 from amends.processors.workflow import Workflow
 from amends.producers import scope_flow
-from amends.schemas.codec import decode
 from amends.schemas.commands import Phase
 from amends.schemas.contract import Effect, Idempotency
-from amends.schemas.facts import Decision, Resolution, StepEvent, StepStatus, UndoEvent, UndoStatus
-from amends.schemas.keys import forward_key
 from amends.tools.errors import WorkflowTurned
 
 JITTER_MS = 20
 CLOSED = (Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS, Phase.SUCCEEDED)
-ENDS = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.NOT_EXECUTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,115 +31,52 @@ class Broken:
         return f"promise {self.promise}: {self.words}"
 
 
-class Case:
-    """The ledger, folded from its beginning without a crash, and what stood where."""
-
-    def __init__(self, ledger: list[StoredRecord], terms: Terms) -> None:
-        self.fold = Partition(0, terms)
-        self.steps: dict[str, tuple[str, str]] = {}  # forward key -> (workflow, step)
-        self.started: dict[str, int] = {}  # step -> offset of its first STARTED
-        self.undo_started: dict[str, list[tuple[int, str, int]]] = defaultdict(list)  # step -> (offset, owner, number)
-        self.dead: dict[str, list[tuple[int, frozenset[str]]]] = defaultdict(list)  # workflow -> (offset, dead steps)
-        self.told: dict[str, frozenset[str]] = {}  # step -> steps it says it was built on
-        self.absent: dict[str, int] = {}  # attempt -> when it was proven absent
-        self.asked: set[str] = set()  # workflows whose undoing a person asked for
-        self.starts: dict[str, list[tuple[int, int]]] = defaultdict(list)  # step -> (epoch, offset) of each STARTED
-        self.sure: dict[str, dict[str, int]] = defaultdict(dict)  # step -> attempt -> since when its end is known
-        self.present: dict[str, list[int]] = defaultdict(list)  # step -> where it is said to be present
-        self.over: dict[str, list[int]] = defaultdict(list)  # step -> where a turn condemned it
-        self.attempted: dict[str, dict[str, tuple[str, int]]] = defaultdict(dict)  # workflow -> attempt -> STARTED
-        self.triggers: dict[str, list[tuple[int, int]]] = defaultdict(list)  # workflow -> (epoch it ended, offset)
-        self._turns: dict[str, int] = {}
-        for record in ledger:
-            self._take(record)
-
-    def _take(self, record: StoredRecord) -> None:
-        self.fold.fold(record)
-        fact = decode(record.value or b"")
-        workflow_id = (record.key or b"").decode()
-        if isinstance(fact, StepEvent) and fact.status in ENDS:
-            self.sure[fact.step_id].setdefault(fact.attempt, record.offset)
-            if fact.status is StepStatus.SUCCEEDED:
-                self.present[fact.step_id].append(record.offset)
-        if isinstance(fact, StepEvent) and fact.status is StepStatus.STARTED:
-            if fact.attempt not in self.attempted[workflow_id]:  # a repeat says nothing
-                self.attempted[workflow_id][fact.attempt] = (fact.step_id, record.offset)
-                if not self.present[fact.step_id]:  # nor has another send of what is there an effect of its own
-                    self.starts[fact.step_id].append((fact.epoch, record.offset))
-            self.steps.setdefault(forward_key(fact.step_id), (workflow_id, fact.step_id))
-            self.started.setdefault(fact.step_id, record.offset)
-            self.told.setdefault(fact.step_id, frozenset(fact.after))
-        elif isinstance(fact, UndoEvent) and fact.status is UndoStatus.STARTED:
-            self.undo_started[fact.step_id].append((record.offset, fact.owner, fact.generation))
-        elif isinstance(fact, Resolution) and fact.decision in (Decision.ABSENT, Decision.PRESENT):
-            for attempt in fact.attempts:
-                self.sure[fact.step_id or ""].setdefault(attempt, record.offset)
-                if fact.decision is Decision.PRESENT:
-                    self.present[fact.step_id or ""].append(record.offset)
-                else:
-                    self.absent.setdefault(attempt, record.appended_at_ms)
-        elif getattr(fact, "writer", None) == "person" and getattr(fact, "status", None) is not None:
-            self.asked.add(workflow_id)
-        workflow = self.fold.workflow(workflow_id)
-        if workflow is not None:
-            steps, turns = workflow.steps, workflow.header.turns
-            if len(turns) != self._turns.get(workflow_id, 0):
-                self._turns[workflow_id] = len(turns)
-                self.triggers[workflow_id].append((turns[-1].epoch if turns else -1, record.offset))
-                for step in steps:
-                    if turns and self.condemned_by(turns[-1], step.step_id):
-                        self.over[step.step_id].append(record.offset)
-            dead = frozenset(s.step_id for s in steps if s.undo is not None and s.undo.state is UndoState.DEAD)
-            kept = self.dead[workflow_id]
-            if not kept or kept[-1][1] != dead:
-                kept.append((record.offset, dead))
-
-    def condemned_by(self, turn: Turn, step_id: str) -> bool:
-        """The protocol's own words: a STARTED of an ended epoch, behind the savepoint if there is one."""
-        if turn.final and turn.offset == NOWHERE:
-            return True
-        return any(at > turn.offset and (turn.final or epoch <= turn.epoch) for epoch, at in self.starts[step_id])
-
-    def is_condemned(self, workflow: Workflow, step_id: str) -> bool:
-        return any(self.condemned_by(turn, step_id) for turn in workflow.header.turns)
-
-    def given_up_at(self, workflow_id: str, offset: int) -> frozenset[str]:
-        """Return the steps that were incidents at some time up to there: they do not block."""
-        found: set[str] = set()
-        for at, dead in self.dead[workflow_id]:
-            if at <= offset:
-                found |= dead
-        return frozenset(found)
-
-
-def judge(
-    world: World, ledger: list[StoredRecord], terms: Terms, beliefs: dict[str, Belief], *, keeps_a1: bool
-) -> list[Broken]:
+def judge(world: World, case: Case, beliefs: dict[str, Belief], *, keeps_a1: bool) -> list[Broken]:
     """Return what was broken, nothing if all promises are kept."""
-    case = Case(ledger, terms)
     broken: list[Broken] = []
     for deed in world.deeds:
         broken.extend(_of_deed(case, deed, keeps_a1=keeps_a1))
         broken.extend(_of_order(case, world, deed))
     broken.extend(Broken(2, words) for words in world.overwritten)
     for workflow_id, belief in beliefs.items():
-        workflow = case.fold.workflow(workflow_id)
-        if workflow is not None and workflow.header.phase is not Phase.NONE:
+        instances = case.instances(workflow_id)
+        for workflow in instances:
             broken.extend(_of_end(case, workflow))
             broken.extend(_of_savepoints(case, workflow))
+        if len(instances) == 1:
             for heard in belief.stories:
-                broken.extend(_of_story(case, world, workflow, heard))
-            broken.extend(_of_belief(case, world, workflow, belief))
+                broken.extend(_of_story(case, world, instances[0], heard))
+            broken.extend(_of_belief(case, world, instances[0], belief))
     return broken
 
 
+def of_the_owner(case: Case, owner: Partition, beliefs: dict[str, Belief]) -> list[Broken]:
+    """Whatever was killed, restored and fenced off: what is held follows from the ledger, and from nothing else."""
+    broken: list[Broken] = []
+    for workflow_id in beliefs:
+        told = {workflow.header.started_offset: workflow for workflow in case.instances(workflow_id)}
+        slots = owner._slots
+        for held in [slots.hot(slot) for slot in slots.of(workflow_id.encode()) if slot.parked is None]:
+            expected = told.get(held.header.started_offset)
+            if expected is None:
+                continue
+            if held.header != expected.header or held.steps != expected.steps:
+                what = _difference(held.header, expected.header) or "its steps"
+                broken.append(Broken(1, f"{workflow_id} is not what the ledger makes of it: {what}"))
+    return broken
+
+
+def _difference(held: Header, expected: Header) -> str:
+    names = [f.name for f in fields(Header) if getattr(held, f.name) != getattr(expected, f.name)]
+    return ", ".join(f"{n} {getattr(held, n)!r}, not {getattr(expected, n)!r}" for n in names)
+
+
 def _of_deed(case: Case, deed: Deed, *, keeps_a1: bool) -> list[Broken]:
-    found = case.steps.get(deed.reference)
-    if found is None:
+    step_id = case.steps.get(deed.reference)
+    if step_id is None:
         return [Broken(1, f"deed {deed.number} of {deed.tool} has no intent on the ledger")]
-    workflow = case.fold.workflow(found[0])
-    assert workflow is not None
-    step = workflow.find(found[1])
+    workflow = case.workflow_of(step_id)
+    step = workflow.find(step_id)
     assert step is not None
     phase, count = workflow.header.phase, len(deed.undone)
     broken: list[Broken] = []
@@ -176,12 +107,13 @@ def _of_deed(case: Case, deed: Deed, *, keeps_a1: bool) -> list[Broken]:
 
 def _of_fence(case: Case, workflow: Workflow, step: Step, deed: Deed) -> list[Broken]:
     """No trigger of its epoch stands before the STARTED of a call that can't be undone."""
-    workflow_id = workflow.header.workflow_id
-    started = case.attempted[workflow_id].get(deed.attempt)
+    started = case.attempted.get(deed.attempt)
     if step.effect is not Effect.IRREVERSIBLE or started is None:
         return []
     epoch = next((e for e, at in case.starts[step.step_id] if at == started[1]), None)
-    if epoch is not None and any(ended >= epoch and at < started[1] for ended, at in case.triggers[workflow_id]):
+    if epoch is not None and any(
+        ended >= epoch and at < started[1] for ended, at in case.triggers[workflow.header.started_offset]
+    ):
         return [Broken(1, f"deed {deed.number} of {deed.tool}, irreversible, was begun after its epoch had ended")]
     return []
 
@@ -194,7 +126,7 @@ def _of_order(case: Case, world: World, deed: Deed) -> list[Broken]:
     """Nothing is undone before what was built on it, as far as the ledger knew when the undo started."""
     if not deed.undone or deed.reference not in case.steps:
         return []
-    workflow_id, step_id = case.steps[deed.reference]
+    step_id = case.steps[deed.reference]
     done = deed.undone[0]
     if done.key == BY_HAND:
         return []
@@ -202,19 +134,18 @@ def _of_order(case: Case, world: World, deed: Deed) -> list[Broken]:
     if not starts:
         return [Broken(2, f"{done.by} undid deed {deed.number} without a STARTED on the ledger")]
     since = starts[-1]
-    given_up = case.given_up_at(workflow_id, since)
-    workflow = case.fold.workflow(workflow_id)
-    assert workflow is not None
+    workflow = case.workflow_of(step_id)
+    given_up = case.given_up_at(workflow.header.started_offset, since)
     broken: list[Broken] = []
     for other in world.deeds:
-        found = case.steps.get(other.reference)
-        if other is deed or found is None or found[0] != workflow_id or found[1] in given_up:
+        later = case.steps.get(other.reference)
+        if other is deed or later is None or workflow.find(later) is None or later in given_up:
             continue
-        if not case.started[step_id] < case.started[found[1]] < since or other.landed_at_ms > done.at_ms:
+        if not case.started[step_id] < case.started[later] < since or other.landed_at_ms > done.at_ms:
             continue
-        if not (_is_built_on(other, deed) or step_id in case.told[found[1]]):
+        if not (_is_built_on(other, deed) or step_id in case.told[later]):
             continue
-        if not case.is_condemned(workflow, found[1]):
+        if not case.is_condemned(workflow, later):
             continue  # its agent went on beside what was given up on; a person had that tried again
         if not other.undone or other.undone[0].at_ms > done.at_ms:
             words = f"deed {deed.number} ({deed.tool}) was undone while deed {other.number} ({other.tool}) was there"
@@ -233,7 +164,9 @@ def _of_savepoints(case: Case, workflow: Workflow) -> list[Broken]:
     for turn in workflow.header.turns:
         if turn.offset in (NOWHERE, workflow.header.started_offset):
             continue
-        for attempt, (step_id, at) in case.attempted[workflow.header.workflow_id].items():
+        for attempt, (step_id, at) in case.attempted.items():
+            if workflow.find(step_id) is None:
+                continue
             known_at = case.sure[step_id].get(attempt)
             known = known_at is not None and known_at < turn.offset
             if at < turn.offset and not known and not _was_sure(case, step_id, turn.offset):
@@ -256,11 +189,11 @@ def _of_story(case: Case, world: World, workflow: Workflow, heard: Heard) -> lis
         return []  # a turn of the whole came after it, which condemns all that this one did
     broken: list[Broken] = []
     for deed in world.deeds:
-        found = case.steps.get(deed.reference)
-        if found is None or found[0] != workflow.header.workflow_id or deed.landed_at_ms > heard.at_ms:
+        step_id = case.steps.get(deed.reference)
+        if step_id is None or workflow.find(step_id) is None or deed.landed_at_ms > heard.at_ms:
             continue
-        before = any(case.condemned_by(turn, found[1]) for turn in turns[:number])
-        if before or not case.condemned_by(turns[number], found[1]) or found[1] in heard.left:
+        before = any(case.condemned_by(turn, step_id) for turn in turns[:number])
+        if before or not case.condemned_by(turns[number], step_id) or step_id in heard.left:
             continue
         if not deed.undone or deed.undone[0].at_ms > heard.at_ms:
             words = f"deed {deed.number} of {deed.tool} was there when the agent was told that it was undone"
@@ -301,7 +234,7 @@ def _of_belief(case: Case, world: World, workflow: Workflow, belief: Belief) -> 
     for call_id, told in belief.calls.items():
         subject = f"{header.workflow_id}/{call_id}"
         there = [d for d in world.deeds if d.call == subject and d.is_there]
-        there = [d for d in there if not case.is_condemned(workflow, case.steps[d.reference][1])]
+        there = [d for d in there if not case.is_condemned(workflow, case.steps[d.reference])]
         if told is Told.DONE and not there:
             broken.append(Broken(7, f"{subject}: told that it was done, and it is not there"))
         if told in (Told.REFUSED, Told.NOT_CALLED) and there and belief.processes == 1:
@@ -311,26 +244,26 @@ def _of_belief(case: Case, world: World, workflow: Workflow, belief: Belief) -> 
     return broken
 
 
-def of_the_living(fold: Partition, beliefs: dict[str, Belief]) -> list[Broken]:
+def of_the_living(case: Case, beliefs: dict[str, Belief]) -> list[Broken]:
     """No agent that lived and was heard is failed for its silence, not even after an outage of the ledger."""
     broken: list[Broken] = []
     for workflow_id, belief in beliefs.items():
-        workflow = fold.workflow(workflow_id)
+        instances = case.instances(workflow_id)
         if (
-            workflow is None
+            len(instances) != 1
             or belief.disturbed
             or not belief.ends
-            or "went silent" not in workflow.header.turned_reason
+            or "went silent" not in instances[0].header.turned_reason
         ):
             continue
         if all(isinstance(end, scope_flow.Turned | WorkflowTurned) for _, end in belief.ends):
-            broken.append(Broken(4, f"{workflow_id}: a live agent was failed: {workflow.header.turned_reason}"))
+            broken.append(Broken(4, f"{workflow_id}: a live agent was failed: {instances[0].header.turned_reason}"))
     return broken
 
 
 def _kind_of(case: Case, deed: Deed) -> Idempotency | None:
-    workflow_id, step_id = case.steps[deed.reference]
-    workflow = case.fold.workflow(workflow_id)
-    step = workflow.find(step_id) if workflow is not None else None
-    contract = workflow.contract_of(step) if workflow is not None and step is not None else None
+    step_id = case.steps[deed.reference]
+    workflow = case.workflow_of(step_id)
+    step = workflow.find(step_id)
+    contract = workflow.contract_of(step) if step is not None else None
     return contract.call.idempotency if contract is not None else None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.simulation import owners, workers
+from tests.simulation import pipeline, workers
 
 from amends.compensators import attempt as undo_attempt
 from amends.compensators import decide, ladder, ownership
@@ -143,7 +143,7 @@ def outputs_only_when_a_change_is_seen(patch: pytest.MonkeyPatch) -> None:
 
 
 def commands_are_sent_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(owners, "REPEAT_MS", 10**9)
+    patch.setattr(pipeline, "REPEAT_MS", 10**9)
 
 
 def neither_is_tried_again(patch: pytest.MonkeyPatch) -> None:

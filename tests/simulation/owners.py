@@ -9,10 +9,8 @@ from tests.simulation.schedule import Process
 
 from amends.processors.memory import MemoryEngine, StoredRecord
 from amends.processors.partition import Partition
-from amends.processors.terms import Terms
 
 SESSION_MS = 3_000
-REPEAT_MS = 1_500
 
 
 class ProcessorProcess(Process):
@@ -21,18 +19,22 @@ class ProcessorProcess(Process):
     def __init__(self, pipeline: Pipeline, name: str) -> None:
         super().__init__("processor", name)
         self._pipeline = pipeline
-        terms = Terms(pipeline.topics, frozenset({"default"}), command_repeat_ms=REPEAT_MS)
         self.engine = MemoryEngine(
             pipeline.broker,
             pipeline.topics,
-            lambda partition: Partition(partition, terms),
-            lambda: pipeline.schedule.now_ms,
+            lambda partition: Partition(partition, pipeline.terms),
+            self.now_ms,
             group=GROUP,
         )
+        self.skew_ms = 0
         self.refused: Callable[[], None] = lambda: None
         self._sleeps = False
         self._tenure = 0
         pipeline.broker.listeners.setdefault(pipeline.topics.ledger, []).append(self._came)
+
+    def now_ms(self) -> int:
+        """What this machine's clock shows."""
+        return self._pipeline.schedule.now_ms + self.skew_ms
 
     def take(self) -> None:
         """Become the owner of the partition; whoever had it is a zombie from now on."""
@@ -79,7 +81,7 @@ class ProcessorProcess(Process):
                 engine.checkpoint(PARTITION)
             if not busy and self._has_read_all():
                 due_ms = engine.tenure(PARTITION).fold.next_due_ms()
-                yield 600_000 if due_ms is None else max(1, due_ms - pipeline.schedule.now_ms)
+                yield 600_000 if due_ms is None else max(1, due_ms - self.now_ms())
 
     def _has_read_all(self) -> bool:
         engine, pipeline = self.engine, self._pipeline

@@ -11,6 +11,7 @@ from tests.simulation.world import SETTLE_MS, Tool, World
 
 from amends.compensators.registry import MemoryRegistry
 from amends.processors.memory import MemoryBroker, StoredRecord
+from amends.processors.terms import Terms
 from amends.schemas.codec import encode
 from amends.schemas.facts import Fact
 from amends.schemas.topics import Topics
@@ -19,6 +20,7 @@ PARTITION = 0
 LANDS_MAX_MS = SETTLE_MS * 6 // 10
 LAG_MAX_MS = SETTLE_MS // 3
 GROUP = "amends"
+REPEAT_MS = 1_500
 
 
 class Broker(MemoryBroker):
@@ -51,6 +53,7 @@ class Pipeline:
         self.mix = mix
         self.chance = chance
         self.topics = Topics(lanes=("default",))
+        self.terms = Terms(self.topics, frozenset({"default"}), command_repeat_ms=REPEAT_MS, grace_ms=mix.grace_ms)
         self.broker = Broker(self._append_time_ms)
         self.registry = MemoryRegistry(lambda: schedule.now_ms)
         self.world = World()
@@ -110,7 +113,7 @@ class Pipeline:
 
         schedule.after(at_ms - schedule.now_ms, arrive)
         if self.happens(mix.repeated):  # at least once: a retry somewhere below, or a replay
-            again_ms = self.chance.choice((1, 20, 300, 2_000, 8_000))
+            again_ms = self.chance.choice(mix.late_ms)
             schedule.after(at_ms - schedule.now_ms + again_ms, lambda: self._repeat(key, data, fact))
         if lost:
             schedule.after(answer_ms, lambda: told(False), process)

@@ -7,23 +7,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Any
 
 from tests.simulation.agents import AgentProcess
+from tests.simulation.case import Case
 from tests.simulation.chances import FaultsAt, Mix, RandomFaults
-from tests.simulation.judge import Broken, Case, judge, of_the_living
+from tests.simulation.judge import Broken, judge, of_the_living, of_the_owner
 from tests.simulation.lives import Belief
 from tests.simulation.owners import SESSION_MS, ProcessorProcess
 from tests.simulation.people import Others, Person
-from tests.simulation.pipeline import PARTITION, Pipeline
+from tests.simulation.pipeline import LAG_MAX_MS, LANDS_MAX_MS, PARTITION, Pipeline
 from tests.simulation.schedule import Process, Schedule
 from tests.simulation.scripts import Script, script_of, with_odd_tools, with_savepoints
 from tests.simulation.workers import Lane, WorkerProcess
+from tests.simulation.world import SETTLE_MS
 
-from amends.processors.terms import Terms
 from amends.producers import clock
 from amends.producers.effects import Instant
 
 DISTURBED_MS = 40_000
+AHEAD_MAX_MS = SETTLE_MS - LANDS_MAX_MS - LAG_MAX_MS
 REST_MS = 600_000
 """After the last disturbance everything must come to rest within ten minutes of virtual time."""
 
@@ -57,7 +60,7 @@ FAMILIES: dict[str, Callable[..., Mix]] = {
 }
 
 
-LAYERS = ("savepoints", "odd tools")
+LAYERS = ("savepoints", "odd tools", "forgetting", "odd clocks")
 """What may come on top of a family of disturbances: each is drawn from a stream of its own."""
 
 
@@ -85,6 +88,16 @@ def drawn(
         odd = Random(f"{seed} odd tools")
         scripts = [with_odd_tools(script, odd) for script in scripts]
         mix.others = odd.choice((0.0, 0.5, 0.9))
+    if "forgetting" in layers:
+        late = Random(f"{seed} forgetting")
+        mix.grace_ms = late.choice((200, 2_000, 10_000))
+        mix.late_ms = (*mix.late_ms, 15_000, 30_000)
+        mix.repeated = max(mix.repeated, late.choice((0.0, 0.05, 0.15)))
+        mix.lives = late.choice((0, 1, 2))
+    if "odd clocks" in layers:
+        odd = Random(f"{seed} odd clocks")
+        mix.skew_ms = odd.choice((500, 4_000, 45_000))
+        mix.rollbacks = odd.choice((0, 1, 3))
     return Scenario(tuple(scripts), mix, RandomFaults(mix, chance), chance.choice((0.0, 0.5, 1.0))), chance
 
 
@@ -226,6 +239,13 @@ class Run:
         mix = self.scenario.mix
         for _ in range(mix.flushes):
             self.schedule.after(self._sometime_ms(), self._flush)
+        for _ in range(mix.rollbacks):
+            self.schedule.after(self._sometime_ms(), self._remember_registry)
+        for _ in range(mix.lives):
+            again = partial(self._agent, self.chance.choice(self.scenario.scripts), resumes=self.chance.random() < 0.5)
+            self.schedule.after(self.chance.randint(2_000, DISTURBED_MS - 1_000), again)
+        if mix.skew_ms:
+            self._jump()
         for _ in range(mix.rebalances):
             self.schedule.after(self._sometime_ms(), self._new_worker)
             self.schedule.after(self._sometime_ms(), self._new_owner)
@@ -251,9 +271,30 @@ class Run:
         self.schedule.say("redis", "is flushed")
         self.pipeline.registry.flush()
 
+    def _remember_registry(self) -> None:
+        """Keep a copy of the registry, and bring it back later: a failover to a replica that lags."""
+        entries = dict(self.pipeline.registry._entries)
+        later_ms = self.chance.choice((5, 200, 3_000))
+        self.schedule.after(later_ms, lambda: self._roll_back(entries))
+
+    def _roll_back(self, entries: dict[str, Any]) -> None:
+        self.schedule.say("redis", "falls back to an older state")
+        self.pipeline.registry._entries = entries
+
+    def _jump(self) -> None:
+        """The clocks of the processors' machines jump, now and then: back by anything, ahead by less than what is left
+        of `settle_ms` when a remote has shown its effect, for a probe is sent by that clock."""
+        skew_ms = self.scenario.mix.skew_ms
+        for processor in self.processors:
+            processor.skew_ms = 0 if self.pipeline.calm else self.chance.randint(-skew_ms, min(skew_ms, AHEAD_MAX_MS))
+        if not self.pipeline.calm:
+            self.schedule.after(self.chance.randint(50, 15_000), self._jump)
+
     def _calm(self) -> None:
         self.pipeline.calm = True
         self.scenario.faults.stopped = True
+        for processor in self.processors:
+            processor.skew_ms = 0
         self._heal()
 
     def _at_rest(self) -> bool:
@@ -270,12 +311,13 @@ class Run:
 
     def _verdict(self, rest: bool) -> Verdict:
         ledger = self.pipeline.broker.read(self.pipeline.topics.ledger, PARTITION)
-        terms = Terms(self.pipeline.topics, frozenset({"default"}))
-        broken = judge(self.pipeline.world, ledger, terms, self.beliefs, keeps_a1=self.scenario.mix.keeps_a1)
+        case = Case(ledger, self.pipeline.terms)
+        broken = judge(self.pipeline.world, case, self.beliefs, keeps_a1=self.scenario.mix.keeps_a1)
         lossless = not (self.scenario.mix.ack_lost or self.scenario.mix.write_refused)
         if lossless:
-            fold = Case(ledger, terms).fold
-            broken.extend(of_the_living(fold, self.beliefs))
+            broken.extend(of_the_living(case, self.beliefs))
+        if rest:
+            broken.extend(of_the_owner(case, self.owner.partition(), self.beliefs))
         if not rest:
             broken.append(Broken(6, "ten minutes after the last disturbance something is still going on"))
         return Verdict(broken, self.story, self.schedule.events, getattr(self.scenario.faults, "counts", {}))

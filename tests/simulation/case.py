@@ -1,0 +1,131 @@
+"""What stands on the ledger: folded from its beginning without a crash, and told anew where the judge must not trust
+the fold."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from amends.processors.memory import StoredRecord
+from amends.processors.partition import Partition
+from amends.processors.state import NOWHERE, Turn, UndoState
+from amends.processors.terms import Terms
+from amends.processors.workflow import Workflow
+from amends.schemas.codec import decode
+from amends.schemas.facts import (
+    Decision,
+    Party,
+    Resolution,
+    StepEvent,
+    StepStatus,
+    UndoEvent,
+    UndoStatus,
+    WorkflowEvent,
+)
+from amends.schemas.keys import forward_key
+
+ENDS = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.NOT_EXECUTED})
+
+
+class Case:
+    """The ledger of one partition. An instance of a workflow is known by where it began."""
+
+    def __init__(self, ledger: list[StoredRecord], terms: Terms) -> None:
+        self.fold = Partition(0, terms)
+        self.steps: dict[str, str] = {}  # forward key -> step
+        self.workflow_ids: dict[str, str] = {}  # by step
+        self.started: dict[str, int] = {}  # step -> offset of its first STARTED
+        self.undo_started: dict[str, list[tuple[int, str, int]]] = defaultdict(list)  # step -> (offset, owner, number)
+        self.dead: dict[int, list[tuple[int, frozenset[str]]]] = defaultdict(list)  # instance -> (offset, dead steps)
+        self.told: dict[str, frozenset[str]] = {}  # step -> steps it says it was built on
+        self.absent: dict[str, int] = {}  # attempt -> when it was proven absent
+        self.asked: set[str] = set()  # workflows whose undoing a person asked for
+        self.starts: dict[str, list[tuple[int, int]]] = defaultdict(list)  # step -> (epoch, offset) of each STARTED
+        self.sure: dict[str, dict[str, int]] = defaultdict(dict)  # step -> attempt -> since when its end is known
+        self.present: dict[str, list[int]] = defaultdict(list)  # step -> where it is said to be present
+        self.over: dict[str, list[int]] = defaultdict(list)  # step -> where a turn condemned it
+        self.attempted: dict[str, tuple[str, int]] = {}  # attempt -> its step, and where its STARTED stands
+        self.triggers: dict[int, list[tuple[int, int]]] = defaultdict(list)  # instance -> (epoch it ended, offset)
+        self._epochs: dict[int, int] = {}
+        for record in ledger:
+            self._take(record)
+
+    def instances(self, workflow_id: str) -> list[Workflow]:
+        """Return what was folded under an id, the newest last."""
+        slots = self.fold._slots
+        held = [slots.hot(slot) for slot in slots.of(workflow_id.encode()) if slot.parked is None]
+        return [workflow for workflow in held if workflow.header.started_offset != NOWHERE]
+
+    def workflow_of(self, step_id: str) -> Workflow:
+        """Return the instance that a step belongs to."""
+        return next(w for w in self.instances(self.workflow_ids[step_id]) if w.find(step_id) is not None)
+
+    def _take(self, record: StoredRecord) -> None:
+        self.fold.fold(record)
+        fact = decode(record.value or b"")
+        workflow_id = (record.key or b"").decode()
+        if isinstance(fact, StepEvent):
+            self._take_step(workflow_id, fact, record.offset)
+        elif isinstance(fact, UndoEvent) and fact.status is UndoStatus.STARTED:
+            self.undo_started[fact.step_id].append((record.offset, fact.owner, fact.generation))
+        elif isinstance(fact, Resolution) and fact.decision in (Decision.ABSENT, Decision.PRESENT):
+            for attempt in fact.attempts:
+                self.sure[fact.step_id or ""].setdefault(attempt, record.offset)
+                if fact.decision is Decision.PRESENT:
+                    self.present[fact.step_id or ""].append(record.offset)
+                else:
+                    self.absent.setdefault(attempt, record.appended_at_ms)
+        elif isinstance(fact, WorkflowEvent) and fact.writer is Party.PERSON:
+            self.asked.add(workflow_id)
+        for workflow in self.instances(workflow_id):
+            if workflow.header.folded_to == record.offset:
+                self._look_at(workflow, record.offset)
+
+    def _take_step(self, workflow_id: str, fact: StepEvent, offset: int) -> None:
+        step_id = fact.step_id
+        if fact.status in ENDS:
+            self.sure[step_id].setdefault(fact.attempt, offset)
+        if fact.status is StepStatus.SUCCEEDED:
+            self.present[step_id].append(offset)
+        if fact.status is not StepStatus.STARTED:
+            return
+        self.steps.setdefault(forward_key(step_id), step_id)
+        self.workflow_ids.setdefault(step_id, workflow_id)
+        self.started.setdefault(step_id, offset)
+        self.told.setdefault(step_id, frozenset(fact.after))
+        if fact.attempt in self.attempted:  # a repeat says nothing
+            return
+        self.attempted[fact.attempt] = (step_id, offset)
+        if not self.present[step_id]:  # nor has another send of what is there an effect of its own
+            self.starts[step_id].append((fact.epoch, offset))
+
+    def _look_at(self, workflow: Workflow, offset: int) -> None:
+        header = workflow.header
+        if header.epoch != self._epochs.get(header.started_offset, 0):
+            self._epochs[header.started_offset] = header.epoch
+            self.triggers[header.started_offset].append((header.epoch - 1, offset))
+            for step in workflow.steps:
+                if header.turns and self.condemned_by(header.turns[-1], step.step_id):
+                    self.over[step.step_id].append(offset)
+        dead = frozenset(
+            step.step_id for step in workflow.steps if step.undo is not None and step.undo.state is UndoState.DEAD
+        )
+        kept = self.dead[header.started_offset]
+        if not kept or kept[-1][1] != dead:
+            kept.append((offset, dead))
+
+    def condemned_by(self, turn: Turn, step_id: str) -> bool:
+        """The protocol's own words: a STARTED of an ended epoch, behind the savepoint if there is one."""
+        if turn.final and turn.offset == NOWHERE:
+            return True
+        return any(at > turn.offset and (turn.final or epoch <= turn.epoch) for epoch, at in self.starts[step_id])
+
+    def is_condemned(self, workflow: Workflow, step_id: str) -> bool:
+        return any(self.condemned_by(turn, step_id) for turn in workflow.header.turns)
+
+    def given_up_at(self, instance: int, offset: int) -> frozenset[str]:
+        """Return the steps that were incidents at some time up to there: they do not block."""
+        found: set[str] = set()
+        for at, dead in self.dead[instance]:
+            if at <= offset:
+                found |= dead
+        return frozenset(found)
