@@ -3,7 +3,8 @@
 
 What an agent does is a function of the seed and of its workflow's id: which remotes it asks, in which order, and
 whether it then succeeds, is refused, breaks, is cancelled (neither success nor failure: the lease finds out), or
-swallows the errors of its calls and claims success all the same.
+swallows the errors of its calls and claims success all the same. Some change their mind before that: they undo to a
+savepoint and go on. Some make a last call that nothing takes back.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import sys
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tests.chaos.tools import TOOLS, Refused, Unavailable, last
+from tests.chaos.tools import TOOLS, Refused, Unavailable, final, last
 
 from amends.producers import workflow
 from amends.tools.errors import AmendsError
 
 LEASE = "4s"
+SAVEPOINT = "begun"
 
 
 class Ending(StrEnum):
@@ -47,6 +49,8 @@ class Part:
     kinds: tuple[str, ...]
     ending: Ending
     timeout_ms: int | None
+    undone_from: int | None = None  # the number of the call before which a savepoint is taken, which is gone back to
+    is_final: bool = False  # makes a call that nothing takes back
 
 
 def part_of(seed: int, name: str) -> Part:
@@ -55,13 +59,17 @@ def part_of(seed: int, name: str) -> Part:
     if chance.random() < 0.2:
         kinds.insert(chance.randint(0, len(kinds)), "blind")
     ending = chance.choices(tuple(ENDINGS), tuple(ENDINGS.values()))[0]
-    return Part(tuple(kinds), ending, chance.choice((None, None, None, 400)))
+    timeout_ms = chance.choice((None, None, None, 400))
+    undone_from = chance.randrange(len(kinds)) if chance.random() < 0.2 else None
+    return Part(tuple(kinds), ending, timeout_ms, undone_from, chance.random() < 0.15)
 
 
-async def act(name: str, part: Part, chance: random.Random) -> None:
+async def act(name: str, part: Part, chance: random.Random, scope: workflow) -> None:
     """Make the calls, inside the scope."""
     built_on = ""
-    for kind in part.kinds:
+    for number, kind in enumerate(part.kinds):
+        if number == part.undone_from:
+            await scope.savepoint_async(SAVEPOINT)
         tool = TOOLS[kind]
         call = tool.options(timeout=None if part.timeout_ms is None else f"{part.timeout_ms}ms")
         try:
@@ -70,6 +78,10 @@ async def act(name: str, part: Part, chance: random.Random) -> None:
             if part.ending is not Ending.CLAIMS:
                 raise
         await asyncio.sleep(chance.uniform(0, 0.5))
+    if part.undone_from is not None:
+        await scope.undo_to_async(SAVEPOINT, reason="it changed its mind", within="20s")
+    if part.is_final:
+        await final(name)
     if part.ending is Ending.BREAKS:
         raise Broken(name)
     if part.ending is Ending.CANCELLED:
@@ -82,7 +94,7 @@ async def run(seed: int, name: str) -> str:
     chance = random.Random(f"{seed} {name} pace")
     try:
         async with workflow(name, agent="chaos", lease=LEASE) as scope:
-            await act(name, part_of(seed, name), chance)
+            await act(name, part_of(seed, name), chance, scope)
         return type(scope.outcome).__name__
     except asyncio.CancelledError:
         return "cancelled"

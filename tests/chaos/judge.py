@@ -24,8 +24,8 @@ from amends.schemas.facts import (
     WorkflowStatus,
 )
 
-DOUBTFUL = "blind"
-"""The kind of remote that nobody can ask: where it is in doubt, a person has to be asked."""
+DOUBTFUL = ("chaos.blind", "chaos.final")
+"""Tools of the remotes that nobody can ask, or whose effects nothing takes back: a person has to be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ def judge(case: Case) -> list[str]:
     """Return what is wrong."""
     if case.echo is None:
         return _unknown_to_the_fold(case)
-    succeeded = case.echo.phase is Phase.SUCCEEDED
-    wrong = [*_left_or_twice(case), *_told_lies(case), *_needless(case)]
-    wrong += _missing_of_a_success(case) if succeeded else _out_of_order(case)
+    wrong = [*_left_or_twice(case), *_told_lies(case), *_needless(case), *_out_of_order(case)]
+    if case.echo.phase is Phase.SUCCEEDED:
+        wrong += _missing_of_a_success(case)
     return wrong
 
 
@@ -63,7 +63,8 @@ def _left_or_twice(case: Case) -> Iterable[str]:
     for effect in case.effects:
         if len(effect.undone_serials) > 1:
             yield f"2: {effect.identity} was undone {len(effect.undone_serials)} times"
-        if effect.stands and not _may_stand(case) and effect.kind not in excused:
+        may_stand = _may_stand(case) and not _is_condemned(case, effect.kind)
+        if effect.stands and not may_stand and effect.kind not in excused:
             yield f"1: {effect.identity} is left, {case.echo.phase}, and no open incident says so"
 
 
@@ -74,13 +75,25 @@ def _may_stand(case: Case) -> bool:
     return case.echo.phase is Phase.SUCCEEDED or (case.echo.phase is Phase.FINISHING and asked)
 
 
+def _is_condemned(case: Case, kind: str) -> bool:
+    """Whether a call of this kind stands behind a savepoint that the workflow was undone to. None is made twice."""
+    assert case.echo is not None
+    calls = [
+        (fact.epoch, offset)
+        for offset, fact in case.facts
+        if isinstance(fact, StepEvent) and fact.status is StepStatus.STARTED and fact.tool_name == f"chaos.{kind}"
+    ]
+    return any(epoch <= turn.epoch and offset > turn.offset for epoch, offset in calls for turn in case.echo.turns)
+
+
 def _missing_of_a_success(case: Case) -> Iterable[str]:
-    for effect in case.effects:
+    kept = [effect for effect in case.effects if not _is_condemned(case, effect.kind)]
+    for effect in kept:
         if not effect.stands:
             yield f"4: {effect.identity} was undone, and the workflow succeeded"
     if case.said is None or case.said != "Succeeded":
         return
-    kinds = [effect.kind for effect in case.effects]
+    kinds = [effect.kind for effect in kept]
     for kind in set(kinds):
         if kinds.count(kind) > 1:
             yield f"5: {kind} was done {kinds.count(kind)} times in a workflow that succeeded"
@@ -106,7 +119,7 @@ def _needless(case: Case) -> Iterable[str]:
     """
     for incident in case.incidents:
         of_a_claim = incident.tool_name == "chaos.natural" and incident.kind == "unknown" and _claimed(case)
-        if incident.tool_name != f"chaos.{DOUBTFUL}" and not of_a_claim:
+        if incident.tool_name not in DOUBTFUL and not of_a_claim:
             yield f"6: an incident that no one needs: {incident.kind}: {incident.summary}"
 
 

@@ -3,7 +3,7 @@
 `keyed` takes keys: calls of one key are one effect, undos of one key one undo. `natural` takes keys for the call; its
 undo removes what is there, and does nothing where nothing is. `plain` and `blind` take no keys: each call is an effect,
 each undo an undo. `keyed` and `plain` can be asked whether a call happened, `natural` and `plain` whether something
-stands, `blind` about nothing.
+stands, `blind` about nothing. What `final` does nothing takes back, and it can't be asked.
 
 They are slow at times, answer too late, not at all, or with an error, as chance says. A request that has arrived is
 carried out whether or not its sender lives. No effect is later than `LATEST_S` after its request.

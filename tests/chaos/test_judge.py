@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tests.chaos.judge import Case, judge
 from tests.chaos.outside import Effect
 
-from amends.schemas.commands import Incident, IncidentState, Phase, WorkflowEcho
+from amends.schemas.commands import EndedEpoch, Incident, IncidentState, Phase, WorkflowEcho
 from amends.schemas.facts import Fact, StepEvent, StepStatus, UndoEvent, UndoStatus
 
 NAME = "w"
@@ -38,9 +38,10 @@ class World:
         found = Incident(kind, "unknown", IncidentState.OPEN, 1, "?", "", NAME, 0, kind, f"chaos.{kind}")
         self.incidents.append(found)
 
-    def judged(self, phase: Phase | None, said: str = "") -> list[str]:
+    def judged(self, phase: Phase | None, said: str = "", undone_to: int | None = None) -> list[str]:
         """Return the numbers of the promises that were broken."""
-        echo = None if phase is None else WorkflowEcho(NAME, 0, 1, phase, 99)
+        turns = () if undone_to is None else (EndedEpoch(0, undone_to),)
+        echo = None if phase is None else WorkflowEcho(NAME, 0, 1, phase, 99, turns=turns)
         case = Case(NAME, self.effects, self.facts, echo, self.incidents, said, self.incidents)
         return sorted(problem[0] for problem in judge(case))
 
@@ -75,6 +76,27 @@ def test_what_was_made_may_stand_while_a_person_is_asked_how_an_unknown_call_of_
     world.ask_a_person("blind")
     assert world.judged(Phase.FINISHING, "Unconfirmed") == []
     assert world.judged(Phase.TURNED, "Unconfirmed") == ["1"]
+
+
+def test_behind_the_savepoint_that_was_gone_back_to_all_is_undone_and_before_it_all_stands() -> None:
+    world = World()
+    first, savepoint = world.make("keyed"), len(world.facts) - 1
+    second = world.make("plain")
+    assert world.judged(Phase.SUCCEEDED, "Succeeded", savepoint) == ["1"]
+    world.undo(second)
+    assert world.judged(Phase.SUCCEEDED, "Succeeded", savepoint) == []
+    world.undo(first)
+    assert world.judged(Phase.SUCCEEDED, "Succeeded", savepoint) == ["4"]
+
+
+def test_what_nothing_takes_back_may_stand_where_a_person_is_asked_about_it() -> None:
+    world = World()
+    first = world.make("keyed")
+    world.make("final")
+    world.undo(first)
+    assert world.judged(Phase.TURNED, "failed Refused") == ["1", "3"]
+    world.ask_a_person("final")
+    assert world.judged(Phase.TURNED, "failed Refused") == []
 
 
 def test_an_effect_that_the_ledger_never_knew_breaks_the_first_promise() -> None:

@@ -14,7 +14,18 @@ from typing import Any
 
 from tests.chaos.outside import LATEST_S, Act
 
-from amends.tools import KEY, Absent, NothingToUndo, Present, Step, StillThere, Undone, Unknown, compensable
+from amends.tools import (
+    KEY,
+    Absent,
+    NothingToUndo,
+    Present,
+    Step,
+    StillThere,
+    Undone,
+    Unknown,
+    compensable,
+    irreversible,
+)
 
 PORT = "CHAOS_OUTSIDE"
 LANES = ("chaos", "slow")
@@ -136,6 +147,12 @@ async def blind(workflow: str, built_on: str) -> str:
 )  # fmt: skip
 def undo_blind(workflow: str) -> None:
     ask_plainly(Act.UNDO, workflow, "blind")
+
+
+@irreversible("chaos.final", refused_by=(Unavailable,), idempotency="neither", lease=LONG_LEASE, settles_in=SETTLES)
+async def final(workflow: str) -> str:
+    """Waits until the fold has seen its intent; a busy one may take seconds, so its lease is long."""
+    return str((await ask(Act.DO, workflow, "final"))["effect"])
 
 
 @compensable("chaos.last", refused_by=(Refused,), idempotency="key", lease=LEASE, settles_in=SETTLES)
