@@ -204,7 +204,7 @@ def test_an_undo_that_was_taken_is_polled_by_verify_and_spends_nothing() -> None
         ledger.wait(6_000, until=lambda attempt=attempt: len(ledger.commanded()) > attempt)  # type: ignore[misc]
         assert ledger.commanded()[-1] == [("t", 0, attempt)]
         undo(ledger, UndoStatus.STARTED, attempt)
-        undo(ledger, UndoStatus.UNKNOWN, attempt, TAKEN)
+        undo(ledger, UndoStatus.UNKNOWN, attempt, Failure("amends.NotYet", "still there"))
     assert ledger.step("t").undo is not None
     assert ledger.step("t").undo.spent == 0  # type: ignore[union-attr]
     ledger.wait(6_000, until=lambda: len(ledger.commanded()) > 8)
@@ -260,6 +260,17 @@ def test_a_late_failure_of_an_earlier_attempt_says_nothing_of_the_one_that_was_t
     assert ledger.step("t").undo == before
 
 
+def test_a_poll_that_was_under_way_when_the_remote_gave_up_does_not_begin_the_wait_anew() -> None:
+    ledger = accepted_undo(contract(undo=Idempotency.NEITHER, verify=True))
+    ledger.wait(3_000)
+    undo(ledger, UndoStatus.FAILED, 0, Failure("Remote", "declined"), owner="callback msg_1")
+    undo(ledger, UndoStatus.STARTED, 1)
+    undo(ledger, UndoStatus.UNKNOWN, 1, Failure("amends.NotYet", "still there"))
+    ledger.wait(5_000)
+    granted = ledger.of(UndoCommand)[-1].entries[0]
+    assert (granted.attempt, granted.verify_first, granted.polls) == (2, True, False)
+
+
 def test_a_person_may_rule_while_a_remote_is_still_at_it() -> None:
     ledger = accepted_undo(contract(undo=Idempotency.NEITHER))
     ledger.resolve("t", Decision.ACCEPT_LOSS)
@@ -275,7 +286,7 @@ def test_while_a_remote_is_at_it_still_there_is_not_yet_and_the_handler_does_not
     assert isinstance(outcome, UndoEvent)
     assert outcome.status is UndoStatus.UNKNOWN
     assert outcome.error is not None
-    assert outcome.error.type == ACCEPTED
+    assert outcome.error.type == "amends.NotYet"
     assert "refund is pending" in outcome.evidence
 
 

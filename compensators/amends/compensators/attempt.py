@@ -51,7 +51,7 @@ from amends.compensators.effects import (
 )
 from amends.compensators.ownership import CLOSING
 from amends.schemas.commands import UndoCommand, UndoEntry
-from amends.schemas.facts import ACCEPTED, Failure, UndoEvent, UndoStatus
+from amends.schemas.facts import Failure, UndoEvent, UndoStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _not_over_others(member: Member, shows: ShowsBefore | ShowsOther | NobodyKno
 
 def _not_yet(member: Member, evidence: str) -> UndoEvent:
     said = "the remote took it before and is not done yet" + (f": {evidence}" if evidence else "")
-    return member.event(UndoStatus.UNKNOWN, evidence=said, error=Failure(ACCEPTED, said))
+    return member.event(UndoStatus.UNKNOWN, evidence=said, error=Failure("amends.NotYet", said))
 
 
 def _late(member: Member) -> UndoEvent:

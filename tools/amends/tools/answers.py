@@ -57,7 +57,7 @@ class NothingToUndo:
 
 @dataclass(frozen=True, slots=True)
 class StillThere:
-    """The effect still stands. From a verify: the undo did not take. From an undo (202, not yet): look again later."""
+    """The effect still stands. From a verify: the undo did not take. From an undo: it can't tell yet; look again."""
 
     evidence: str = ""
 
