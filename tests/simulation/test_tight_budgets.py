@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from tests.simulation import owners
+from tests.simulation import pipeline
 from tests.simulation.run import play
 
 from amends.processors.admission import Admission
@@ -27,7 +27,7 @@ def test_tight_budgets_hold_undos_up_and_break_no_promise(monkeypatch: pytest.Mo
         return admitted
 
     monkeypatch.setattr(Admission, "admit", counted)
-    monkeypatch.setattr(owners, "Terms", partial(Terms, breaker=BREAKER, tool_undos_max=1, lane_undos_max=2))
-    for seed in range(700_000, 700_000 + RUNS):
+    monkeypatch.setattr(pipeline, "Terms", partial(Terms, breaker=BREAKER, tool_undos_max=1, lane_undos_max=2))
+    for seed in range(710_000, 710_000 + RUNS):
         assert not play(seed).broken, f"seed {seed}"
     assert held_back > RUNS
