@@ -37,7 +37,7 @@ SHORT_FETCH_WAIT_MS = 10
 
 Answer = TypeVar("Answer")
 
-_PASSING = frozenset({
+PASSING = frozenset({
     KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
     KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR,
     KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH,
@@ -214,7 +214,7 @@ def _raise_if_grave(error: KafkaError, message: Message) -> None:
         raise RecordGone(f"{message.topic()}[{message.partition()}]@{message.offset()}: {error.str()}")
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         raise TopicsWrong([f"{message.topic()}: {error.str()}; make the topics with `amends topics create`"])
-    if code not in _PASSING and not error.retriable():
+    if code not in PASSING and not error.retriable():
         raise KafkaFault(f"{message.topic()}: {error.str()}")
     logger.warning("consumer: %s", error.str())
 
@@ -237,6 +237,6 @@ def asked_of_broker(request: Callable[[float], Answer], what: str, deadline_ms: 
             return request(max(0.001, left_s))
         except KafkaException as error:
             cause: KafkaError = error.args[0]
-            if left_s <= 0 or not (cause.code() in _PASSING or cause.retriable()):
+            if left_s <= 0 or not (cause.code() in PASSING or cause.retriable()):
                 raise ReadTimedOut(f"{what}: {cause.str()}") from error
             time.sleep(min(ASK_AGAIN_MS / 1000, max(0.0, left_s)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
@@ -17,6 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from amends.kafka.errors import KafkaFault, ReadTimedOut, TopicsWrong
 from amends.kafka.options import common_options
 from amends.kafka.options import logger as client_logger
+from amends.kafka.owned import PASSING
 from amends.kafka.settings import KafkaSettings
 from amends.schemas.topics import TopicSpecification
 
@@ -170,10 +172,20 @@ def _layout_problems(settings: KafkaSettings, topic: TopicSpecification, found: 
 def _settings_of(admin: AdminClient, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     answers = admin.describe_configs(resources, request_timeout=REQUEST_S) if resources else {}
+    return settings_answered({resource.name: future for resource, future in answers.items()})
+
+
+def settings_answered(answers: Mapping[str, Future[dict[str, ConfigEntry]]]) -> dict[str, dict[str, ConfigEntry]]:
+    """Wait for the settings of topics. Raises ReadTimedOut if no broker answers, KafkaFault if one refuses to."""
+    failed = "the settings of the topics can't be read"
     try:
-        return {resource.name: future.result(REQUEST_S) for resource, future in answers.items()}
+        return {name: future.result(REQUEST_S) for name, future in answers.items()}
+    except TimeoutError as late:
+        raise ReadTimedOut(f"{failed}: no answer within {REQUEST_S:g} s") from late
     except KafkaException as error:
-        raise KafkaFault(f"the settings of the topics can't be read: {error.args[0].str()}") from error
+        cause: KafkaError = error.args[0]
+        away = cause.retriable() or cause.code() in PASSING
+        raise (ReadTimedOut if away else KafkaFault)(f"{failed}: {cause.str()}") from error
 
 
 def _setting_problems(topic: str, wanted: Mapping[str, str], found: Mapping[str, ConfigEntry]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amends.kafka.errors import ReadTimedOut, TopicsWrong
+from amends.kafka.errors import KafkaFault, ReadTimedOut, TopicsWrong
 from amends.kafka.owned import HEAD
 from amends.kafka.reader import PartitionReader
 from amends.kafka.records import TopicPartition
@@ -42,7 +42,7 @@ def check_start(kafka: KafkaSettings, *, refold: bool, accept_loss: bool = False
     """Return if a processor may start.
 
     Raises:
-        TopicsRefusedError: topics are missing or wrong.
+        TopicsRefusedError: topics are missing or wrong, or may not be looked at.
         OtherEngineError: another engine has folded this ledger and this one has not, and it is not to `refold`.
         RefoldLosesError: it is to `refold`, and the ledger holds neither start nor Carry of a workflow that is open;
             unless the loss is accepted.
@@ -58,6 +58,8 @@ def check_start(kafka: KafkaSettings, *, refold: bool, accept_loss: bool = False
         raise TopicsRefusedError(str(wrong)) from wrong
     except ReadTimedOut as late:
         raise BrokerAwayError(f"no answer from Kafka at {kafka.bootstrap_servers}: {late}") from late
+    except KafkaFault as fault:  # it answered that we may not
+        raise TopicsRefusedError(f"Kafka at {kafka.bootstrap_servers}: {fault}") from fault
 
 
 def _refuse_other_engine(kafka: KafkaSettings) -> None:
