@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from tests.core.agent_tools import GATE, WORLD, Declined, charge, reserve, slow, wait_for
@@ -137,6 +138,23 @@ def test_a_savepoint_that_was_undone_can_not_be_undone_to(folded: Folded) -> Non
         wf.undo_to("first")
         with pytest.raises(Rejected, match="It has: 'first'"):
             wf.undo_to("second")
+
+
+def test_a_resumed_agent_takes_nothing_from_an_older_instance_whose_facts_came_late(folded: Folded) -> None:
+    with pytest.raises(KeyboardInterrupt), workflow("w"):  # noqa: PT012
+        charge("cus_1", 1)
+        raise KeyboardInterrupt
+    made = [fact for fact in folded.ledger.all_facts() if isinstance(fact, StepEvent)]
+    for fact in made:
+        folded.ledger.add(replace(fact, workflow_offset=999, step_id="old", call_id="old"))
+    folded.ledger.add(WorkflowEvent("w", 0, WorkflowStatus.SAVEPOINT, workflow_offset=999, savepoint="old"))
+    with workflow("w", on_existing="resume") as wf:
+        with pytest.raises(Rejected, match="no savepoint"):
+            wf.undo_to("old")
+        charge.options(call_id="old")("cus_1", 1)
+    assert isinstance(wf.outcome, Succeeded)
+    assert WORLD == ["charge cus_1 1", "charge cus_1 1"]
+    assert folded.ledger.undone == []
 
 
 def asked(savepoint: str | None) -> WorkflowEvent:

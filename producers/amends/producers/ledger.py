@@ -7,11 +7,17 @@ from typing import Protocol
 
 from amends.producers.effects import Write
 from amends.schemas.commands import WorkflowEcho
-from amends.schemas.facts import Fact, StepEvent, WorkflowEvent
+from amends.schemas.facts import UNKNOWN_OFFSET, Fact, StepEvent, WorkflowEvent
 
 OnWritten = Callable[[Write], None]
 Listener = Callable[[WorkflowEcho], None]
 History = tuple[tuple[int, Fact], ...]
+
+
+def of_instance(history: History, workflow_offset: int) -> History:
+    """Return what belongs to one instance of the id. A fact of an older one, written late or twice, may stand behind
+    the start of a newer."""
+    return tuple((o, fact) for o, fact in history if fact.workflow_offset in (UNKNOWN_OFFSET, workflow_offset))
 
 
 class Ledger(Protocol):

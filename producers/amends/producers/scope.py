@@ -41,7 +41,7 @@ from amends.producers.effects import (
     Write,
     WriteFact,
 )
-from amends.producers.ledger import History, Ledger
+from amends.producers.ledger import History, Ledger, of_instance
 from amends.producers.others import Others
 from amends.producers.outbox import Outbox, Owed
 from amends.producers.outcome import beating
@@ -142,7 +142,9 @@ class Scope:
 
     def _noted_in_book(self, effect: Effect) -> Any:
         if isinstance(effect, Remember):
-            return self._book.remember(effect.history)
+            standing = self.standing
+            history = effect.history if standing is None else of_instance(effect.history, standing.workflow_offset)
+            return self._book.remember(history)
         if isinstance(effect, AdmitAgain):
             return self._book.admit_again(effect)
         if isinstance(effect, MeetSavepoint):
