@@ -27,7 +27,7 @@ def test_tight_budgets_hold_undos_up_and_break_no_promise(monkeypatch: pytest.Mo
         return admitted
 
     monkeypatch.setattr(Admission, "admit", counted)
-    monkeypatch.setattr(pipeline, "Terms", partial(Terms, breaker=BREAKER, tool_undos_max=1, lane_undos_max=2))
+    monkeypatch.setattr(pipeline, "Terms", partial(Terms, breaker=BREAKER, tool_undos_max=1, lane_undos_max=1))
     for seed in range(710_000, 710_000 + RUNS):
         assert not play(seed).broken, f"seed {seed}"
-    assert held_back > RUNS
+    assert held_back > RUNS / 4
