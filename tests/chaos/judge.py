@@ -141,12 +141,10 @@ def _claimed(case: Case) -> bool:
 
 
 def _undo_began(case: Case, kind: str) -> int:
-    """Return the offset at which the last undo of a kind started."""
-    starts = [
-        offset
-        for offset, fact in case.facts
-        if isinstance(fact, UndoEvent) and fact.status is UndoStatus.STARTED and fact.tool_name == f"chaos.{kind}"
-    ]
+    """Return the offset at which the undo of a kind that took started. Who starts behind its end has lost."""
+    undos = [(o, f.status) for o, f in case.facts if isinstance(f, UndoEvent) and f.tool_name == f"chaos.{kind}"]
+    end = min((offset for offset, status in undos if status is UndoStatus.UNDONE), default=None)
+    starts = [o for o, status in undos if status is UndoStatus.STARTED and (end is None or o < end)]
     return max(starts, default=-1)
 
 

@@ -29,8 +29,11 @@ class World:
         self._fact(StepEvent(NAME, kind, f"{kind}-1", 0, StepStatus.SUCCEEDED, f"chaos.{kind}"))
         return effect
 
-    def undo(self, effect: Effect) -> None:
+    def start_undo(self, effect: Effect) -> None:
         self._fact(UndoEvent(NAME, effect.kind, 0, 1, UndoStatus.STARTED, "o", tool_name=f"chaos.{effect.kind}"))
+
+    def undo(self, effect: Effect) -> None:
+        self.start_undo(effect)
         effect.undone_serials.append(self._next())
         self._fact(UndoEvent(NAME, effect.kind, 0, 1, UndoStatus.UNDONE, "o", tool_name=f"chaos.{effect.kind}"))
 
@@ -87,6 +90,15 @@ def test_behind_the_savepoint_that_was_gone_back_to_all_is_undone_and_before_it_
     assert world.judged(Phase.SUCCEEDED, "Succeeded", savepoint) == []
     world.undo(first)
     assert world.judged(Phase.SUCCEEDED, "Succeeded", savepoint) == ["4"]
+
+
+def test_a_second_start_of_an_undo_that_has_ended_says_nothing_about_its_order() -> None:
+    world = World()
+    first = world.make("keyed")
+    world.undo(first)
+    world.make("plain")
+    world.start_undo(first)
+    assert world.judged(Phase.TURNED) == ["1"], "what is left is the later one, in no wrong order"
 
 
 def test_what_nothing_takes_back_may_stand_where_a_person_is_asked_about_it() -> None:
