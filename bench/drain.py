@@ -189,8 +189,9 @@ def _measure(options: argparse.Namespace, settings: KafkaSettings, parts: Parts)
     finally:
         publisher.close()
     found = drained(settings, since, options.workflows)
-    during_ms = steps_ms(busy, WITHIN_S)
     took_s = (max(found.undone_ms) - min(found.failed_ms)) / 1_000
+    print(f"  undone in {took_s:.1f} s: {options.workflows / took_s:.0f}/s", flush=True)
+    during_ms = steps_ms(busy, WITHIN_S)
     return {
         "workflows": options.workflows,
         "failed_within_s": (max(found.failed_ms) - min(found.failed_ms)) / 1_000,
