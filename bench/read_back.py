@@ -127,6 +127,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rate", type=float, default=10.0, help="read backs a second, of each lane")
     parser.add_argument("--facts", type=int, default=500, help="other facts a second")
     parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--kafka", help="bootstrap servers of a Kafka; default: one is started")
     parser.add_argument("--lane", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -141,7 +142,7 @@ def main(arguments: list[str]) -> int:
         print(f"{server.kind}; {options.lanes} lanes, {options.facts} other facts a second")
         print("   mode | reads /s |      p50 /     p90 /     p99 ms | lanes' CPU | broker's CPU (cores)")
         with _other_facts(settings, options.facts):
-            for mode in MODES:
+            for mode in options.modes:
                 print(_measured(settings, psutil.Process(server.pid), options, mode), flush=True)
     finally:
         server.stop()
