@@ -61,7 +61,10 @@ def part_of(seed: int, name: str) -> Part:
     ending = chance.choices(tuple(ENDINGS), tuple(ENDINGS.values()))[0]
     timeout_ms = chance.choice((None, None, None, 400))
     undone_from = chance.randrange(len(kinds)) if chance.random() < 0.2 else None
-    return Part(tuple(kinds), ending, timeout_ms, undone_from, chance.random() < 0.15)
+    is_final = chance.random() < 0.15
+    if chance.random() < 0.25:
+        kinds.insert(chance.randint(0, len(kinds)), "record")
+    return Part(tuple(kinds), ending, timeout_ms, undone_from, is_final)
 
 
 async def act(name: str, part: Part, chance: random.Random, scope: workflow) -> None:

@@ -26,6 +26,8 @@ from amends.schemas.facts import (
 
 DOUBTFUL = ("chaos.blind", "chaos.final")
 """Tools of the remotes that nobody can ask, or whose effects nothing takes back: a person has to be asked."""
+UNASKED = ("chaos.natural", "chaos.record")
+"""Tools without a probe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +117,10 @@ def _told_lies(case: Case) -> Iterable[str]:
 def _needless(case: Case) -> Iterable[str]:
     """Only a remote that nobody can ask leaves anything to a person; the others can be asked until they answer.
 
-    Over a claim of success nothing is sent again, so there a call of `natural` that is in doubt stays in doubt.
+    Over a claim of success nothing is sent again, so there a call that has no probe and is in doubt stays in doubt.
     """
     for incident in case.incidents:
-        of_a_claim = incident.tool_name == "chaos.natural" and incident.kind == "unknown" and _claimed(case)
+        of_a_claim = incident.tool_name in UNASKED and incident.kind == "unknown" and _claimed(case)
         if incident.tool_name not in DOUBTFUL and not of_a_claim:
             yield f"6: an incident that no one needs: {incident.kind}: {incident.summary}"
 

@@ -3,7 +3,8 @@
 `keyed` takes keys: calls of one key are one effect, undos of one key one undo. `natural` takes keys for the call; its
 undo removes what is there, and does nothing where nothing is. `plain` and `blind` take no keys: each call is an effect,
 each undo an undo. `keyed` and `plain` can be asked whether a call happened, `natural` and `plain` whether something
-stands, `blind` about nothing. What `final` does nothing takes back, and it can't be asked.
+stands, `blind` about nothing. What `final` does nothing takes back, and it can't be asked. `record` is one value that
+is written and written back, as `natural` takes calls and undos, and can be read.
 
 They are slow at times, answer too late, not at all, or with an error, as chance says. A request that has arrived is
 carried out whether or not its sender lives. No effect is later than `LATEST_S` after its request.
@@ -24,6 +25,8 @@ from typing import Any
 from tests.chaos.proxy import Loop
 
 LATEST_S = 0.8
+NATURAL = ("natural", "record")
+"""Kinds whose undo does nothing where nothing is."""
 ANSWERS_LATE_S = 5.0  # later than every short lease
 
 
@@ -157,7 +160,7 @@ class Outside:
                 return {"undone": all(not effect.stands for effect in known), "any": bool(known)}
 
     def _do(self, workflow: str, kind: str, key: str, mood: Mood, known: list[Effect]) -> dict[str, Any]:
-        repeated = next((effect for effect in known if kind in ("keyed", "natural") and effect.key == key), None)
+        repeated = next((effect for effect in known if kind in ("keyed", *NATURAL) and effect.key == key), None)
         if repeated is not None:
             self._note(workflow, kind, Act.DO, key, mood, f"{repeated.identity} was made before")
             return {"effect": repeated.identity}
@@ -170,7 +173,7 @@ class Outside:
         if kind == "keyed" and any(key in effect.undo_keys for effect in known):
             self._note(workflow, kind, Act.UNDO, key, mood, "was undone with this key before")
             return {"undone": True}
-        if not known or (kind == "natural" and not standing):
+        if not known or (kind in NATURAL and not standing):
             self._note(workflow, kind, Act.UNDO, key, mood, "nothing is there")
             return {"undone": False}
         effect = (standing or known)[-1]

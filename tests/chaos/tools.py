@@ -25,6 +25,7 @@ from amends.tools import (
     Unknown,
     compensable,
     irreversible,
+    reversible,
 )
 
 PORT = "CHAOS_OUTSIDE"
@@ -73,6 +74,7 @@ def _answer(line: bytes) -> dict[str, Any]:
     return found
 
 
+WRITTEN = "written"
 OF_WORKFLOW = {"workflow": "input.workflow"}
 
 
@@ -136,6 +138,24 @@ async def plain_is_undone(workflow: str) -> Undone | StillThere | Unknown:
     return await _is_undone(workflow, "plain")
 
 
+@reversible("chaos.record", refused_by=(Unavailable,), idempotency="key", lease=LEASE, settles_in=SETTLES)
+async def record(workflow: str, built_on: str, value: str = WRITTEN, *, key: str = KEY) -> str:
+    return str((await ask(Act.DO, workflow, "record", key))["effect"])
+
+
+@record.capture(writes="input.value")
+async def recorded(workflow: str) -> str:
+    return "" if (await ask(Act.IS_UNDONE, workflow, "record"))["undone"] else WRITTEN
+
+
+@record.restore(
+    arguments=OF_WORKFLOW, refused_by=(Unavailable,), lease=LEASE, settles_in=SETTLES, attempts=30, backoff="200ms",
+    backoff_cap="2s",
+)  # fmt: skip
+async def put_back(workflow: str) -> None:
+    await ask(Act.UNDO, workflow, "record")
+
+
 @compensable("chaos.blind", refused_by=(Unavailable,), idempotency="neither", lease=LEASE, settles_in=SETTLES)
 async def blind(workflow: str, built_on: str) -> str:
     return str((await ask(Act.DO, workflow, "blind"))["effect"])
@@ -167,7 +187,7 @@ async def undo_last(workflow: str) -> None:
     """There is nothing of it in the world."""
 
 
-TOOLS = {"keyed": keyed, "natural": natural, "plain": plain, "blind": blind}
+TOOLS = {"keyed": keyed, "natural": natural, "plain": plain, "blind": blind, "record": record}
 
 
 async def _was_done(step: Step, kind: str) -> Present | Absent:
