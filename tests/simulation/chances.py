@@ -158,11 +158,24 @@ class Mix:
 
 
 @dataclass(slots=True)
+class Mishaps:
+    """Counts what goes wrong in a run, so that a run can be played again with some of it left out."""
+
+    left_out: frozenset[int] = frozenset()
+    count: int = 0
+
+    def happen(self) -> bool:
+        self.count += 1
+        return self.count - 1 not in self.left_out
+
+
+@dataclass(slots=True)
 class RandomFaults:
     """Kills and freezes at random points, up to `faults_max` of them and until `stopped`."""
 
     mix: Mix
     chance: Random
+    mishaps: Mishaps = field(default_factory=Mishaps)
     happened: int = 0
     stopped: bool = False
 
@@ -173,8 +186,9 @@ class RandomFaults:
         if chance.random() >= mix.fault_rate:
             return None
         self.happened += 1
+        left_out = not self.mishaps.happen()
         if chance.random() >= mix.freezes:
-            return Kill()
+            return None if left_out else Kill()
         freeze_ms = chance.choice(
             (chance.randint(50, 1_000), chance.randint(500, 5_000), chance.randint(3_000, 25_000))
         )
@@ -182,7 +196,7 @@ class RandomFaults:
             freeze_ms = min(
                 freeze_ms, (UNDO_LEASE_MS if isinstance(effect, CallUndo) else CALL_LEASE_MS) // 2 - A1_MARGIN_MS
             )
-        return Freeze(freeze_ms)
+        return None if left_out else Freeze(freeze_ms)
 
 
 @dataclass(slots=True)
@@ -191,6 +205,7 @@ class FaultsAt:
 
     faults: dict[tuple[str, int], Fault]
     counts: dict[str, int] = field(default_factory=dict)
+    mishaps: Mishaps = field(default_factory=Mishaps)
     stopped: bool = False
 
     def at(self, process: Process, effect: object) -> Fault:

@@ -12,15 +12,32 @@ from tests.simulation import pipeline, workers
 from amends.compensators import attempt as undo_attempt
 from amends.compensators import decide, ladder, ownership
 from amends.compensators.ownership import Lost, Owned, Released
-from amends.processors import attempts, condemned, dependencies, plan, runs, undos
+from amends.processors import (
+    attempts,
+    condemned,
+    dependencies,
+    diagnosis,
+    placing,
+    plan,
+    records,
+    runs,
+    saga,
+    story,
+    turning,
+    undos,
+)
 from amends.processors import ladder as rungs
 from amends.processors.dependencies import Claim, Dependencies, Role
 from amends.processors.memory import MemoryBroker
 from amends.processors.partition import Partition
-from amends.processors.state import AttemptState
+from amends.processors.placing import Place
+from amends.processors.state import NOWHERE, AttemptState
 from amends.processors.timers import Silences
-from amends.producers import effects, flow, scope_flow
+from amends.producers import effects, flow, intent, scope_flow
+from amends.producers.known_steps import KnownStep
 from amends.producers.scope import Scope
+from amends.schemas import keys
+from amends.schemas.contract import Idempotency
 from amends.schemas.facts import StepStatus, WorkflowStatus
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -110,7 +127,7 @@ def agents_have_no_fence(patch: pytest.MonkeyPatch) -> None:
         yield effects.LookAtEcho()
         yield effects.ReadClock()
 
-    patch.setattr(flow, "_fenced", open_fence)
+    patch.setattr(flow, "fenced", open_fence)
 
 
 def claims_do_not_wait_for_what_is_owed(patch: pytest.MonkeyPatch) -> None:
@@ -184,3 +201,104 @@ def both(*breaks: Break) -> Break:
 
 def silences_extend_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Silences, "heartbeat_due_ms", lambda self, armed_at_ms, lease_ms: armed_at_ms + lease_ms)
+
+
+def turns_name_no_epoch(patch: pytest.MonkeyPatch) -> None:
+    """What was started behind a savepoint is condemned, in whatever epoch."""
+
+    def behind(step: Any, turns: Any) -> bool:
+        return any(
+            (turn.offset == NOWHERE and turn.final) or any(a.started_offset > turn.offset for a in step.attempts)
+            for turn in turns
+        )
+
+    patch.setattr("amends.processors.workflow.is_condemned", behind)
+
+
+def condemned_by_phase(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("amends.processors.workflow.is_condemned", lambda step, turns: any(turn.final for turn in turns))
+
+
+def triggers_name_no_epoch(patch: pytest.MonkeyPatch) -> None:
+    real = diagnosis.signal_of
+    patch.setattr(diagnosis, "signal_of", lambda header, fact: real(header, replace(fact, epoch=header.epoch)))
+
+
+def savepoints_are_never_void(patch: pytest.MonkeyPatch) -> None:
+    real = turning.take_savepoint
+
+    def take(workflow: Any, *rest: Any) -> None:
+        real(workflow, *rest)
+        sound = tuple(savepoint._replace(void=False) for savepoint in workflow.header.savepoints)
+        workflow.put_header(replace(workflow.header, savepoints=sound))
+
+    patch.setattr(turning, "take_savepoint", take)
+
+
+def steps_survive_savepoints(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KnownStep, "condemned", lambda step, turns: False)
+
+
+def agents_go_on_before_the_plan_is_closed(patch: pytest.MonkeyPatch) -> None:
+    def closed(scope: Any, epoch: int) -> Any:
+        return scope.standing if scope.standing is not None and scope.standing.epoch > epoch else None
+
+    patch.setattr(Scope, "_plan_closed", closed)
+
+
+def stories_say_that_all_is_undone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(story, "fate", lambda workflow, step: "undone")
+
+
+def zombies_condemn_what_stood_before(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(attempts, "_is_known", lambda step, contract: False)
+
+
+def only_who_knows_the_epoch_is_alive(patch: pytest.MonkeyPatch) -> None:
+    real = saga._renews
+
+    def renews(workflow: Any, fact: Any) -> bool:
+        return bool(real(workflow, fact)) and (
+            fact.epoch == workflow.header.epoch or fact.status is WorkflowStatus.STARTED
+        )
+
+    patch.setattr(saga, "_renews", renews)
+
+
+def undos_write_over_others(patch: pytest.MonkeyPatch) -> None:
+    _with_entry(patch, lambda entry: replace(entry, compares=False))
+
+
+def remotes_remember_keys_for_ever(patch: pytest.MonkeyPatch) -> None:
+    for module in (rungs, undos, plan):
+        patch.setattr(module, "is_key_remembered", lambda kind, *rest: kind is Idempotency.KEY)
+
+
+def what_cannot_be_undone_has_no_strict_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(intent, "is_strict", lambda contract, *, approved: False)
+
+
+def steps_of_two_lives_are_one(patch: pytest.MonkeyPatch) -> None:
+    real = keys.step_id
+    patch.setattr("amends.producers.calls.step_id", lambda workflow_id, offset, *rest: real(workflow_id, 0, *rest))
+
+
+def late_facts_of_the_forgotten_are_nobodys(patch: pytest.MonkeyPatch) -> None:
+    real = placing.place_of
+
+    def place(*given: Any) -> Any:
+        found = real(*given)
+        return Place.NOBODY if found is Place.FORGOTTEN else found
+
+    patch.setattr("amends.processors.folding.place_of", place)
+
+
+def rulings_name_no_version(patch: pytest.MonkeyPatch) -> None:
+    real = undos.fold_ruling
+    patch.setattr(undos, "fold_ruling", lambda step, fact, *rest: real(step, replace(fact, version=None), *rest))
+
+
+def what_is_restored_knows_no_offset(patch: pytest.MonkeyPatch) -> None:
+    """The state of a workflow says no more up to where it was folded."""
+    real = records.decode_header
+    patch.setattr(records, "decode_header", lambda data: replace(real(data), folded_to=NOWHERE))

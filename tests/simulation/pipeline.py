@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from random import Random
 
-from tests.simulation.chances import Mix
+from tests.simulation.chances import Mishaps, Mix
 from tests.simulation.schedule import Process, Schedule
 from tests.simulation.world import SETTLE_MS, Tool, World
 
@@ -13,7 +13,7 @@ from amends.compensators.registry import MemoryRegistry
 from amends.processors.memory import MemoryBroker, StoredRecord
 from amends.processors.terms import Terms
 from amends.schemas.codec import encode
-from amends.schemas.facts import Fact
+from amends.schemas.facts import Fact, Resolution, StepEvent, Timeout, UndoEvent, WorkflowEvent
 from amends.schemas.topics import Topics
 
 PARTITION = 0
@@ -48,9 +48,10 @@ class Broker(MemoryBroker):
 class Pipeline:
     """What all processes of a run share."""
 
-    def __init__(self, schedule: Schedule, mix: Mix, chance: Random, tools: Iterable[Tool]) -> None:
+    def __init__(self, schedule: Schedule, mix: Mix, chance: Random, tools: Iterable[Tool], mishaps: Mishaps) -> None:
         self.schedule = schedule
         self.mix = mix
+        self.mishaps = mishaps
         self.chance = chance
         self.topics = Topics(lanes=("default",))
         self.terms = Terms(self.topics, frozenset({"default"}), command_repeat_ms=REPEAT_MS, grace_ms=mix.grace_ms)
@@ -66,7 +67,7 @@ class Pipeline:
         return self.schedule.now_ms + (self.chance.randint(-jitter_ms, jitter_ms) if jitter_ms else 0)
 
     def happens(self, rate: float) -> bool:
-        return not self.calm and rate > 0 and self.chance.random() < rate
+        return not self.calm and rate > 0 and self.chance.random() < rate and self.mishaps.happen()
 
     def delay_ms(self, high_ms: int = 4) -> int:
         """Return how long a message is under way."""
@@ -121,10 +122,20 @@ class Pipeline:
 
 def in_words(fact: Fact) -> str:
     """Return a fact as a line of the story."""
-    what = getattr(fact, "status", None) or getattr(fact, "decision", None) or getattr(fact, "kind", "")
-    parts = [type(fact).__name__, str(what), fact.workflow_id]
-    for name in ("tool_name", "step_id", "attempt", "undo_attempt", "generation", "epoch"):
-        value = getattr(fact, name, None)
-        if value not in (None, ""):
-            parts.append(f"{name}={str(value)[:12]}")
-    return " ".join(parts)
+    match fact:
+        case StepEvent():
+            what = f"{fact.call_id or 'step ' + fact.step_id[:6]} ({fact.tool_name}) {fact.status}"
+            return f"{what}, attempt {fact.attempt}, epoch {fact.epoch}"
+        case WorkflowEvent():
+            to = f" {fact.savepoint}" if fact.savepoint else ""
+            return f"{fact.workflow_id} {fact.status}{to}, epoch {fact.epoch}"
+        case UndoEvent():
+            which = f"attempt {fact.generation}/{fact.attempt} by {fact.owner}"
+            return f"undo of {fact.tool_name} ({fact.step_id[:6]}) {fact.status}, {which}"
+        case Resolution():
+            about = f"step {fact.step_id[:6]}" if fact.step_id else fact.workflow_id
+            return f"{fact.by} says {fact.decision} of {about} {', '.join(fact.attempts)}".rstrip()
+        case Timeout():
+            return f"{fact.kind} of {fact.workflow_id} ran out, epoch {fact.epoch}"
+        case _:
+            return f"{type(fact).__name__} {fact.workflow_id}"

@@ -111,7 +111,7 @@ class Run:
         self._tell = tell
         self.schedule = Schedule(scenario.faults, self._say)
         tools = [tool for script in scenario.scripts for tool in script.tools]
-        self.pipeline = Pipeline(self.schedule, scenario.mix, chance, tools)
+        self.pipeline = Pipeline(self.schedule, scenario.mix, chance, tools, scenario.faults.mishaps)
         self.schedule.on_kill = self._killed
         self.schedule.on_freeze = self._frozen
         self.beliefs = {script.workflow_id: Belief() for script in scenario.scripts}
