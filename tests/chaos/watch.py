@@ -52,16 +52,17 @@ class Watch:
     def counts(self) -> tuple[int, int, int]:
         """Return how many workflows began, are closed, and are open with an open incident."""
         with self._lock:
-            closed = sum(echo.phase in CLOSED for echo in self.echoes.values())
+            closed = sum(self._is_closed(name) for name in self.echoes)
             waiting = {incident.workflow_id for incident in self._open()}
-            waiting = {name for name in waiting if name in self.echoes and self.echoes[name].phase not in CLOSED}
+            waiting = {name for name in waiting if name in self.echoes and not self._is_closed(name)}
             return len(self.facts), closed, len(waiting)
 
     def hanging(self) -> list[str]:
-        """Return the workflows that are neither closed nor wait for a person."""
+        """Return the workflows that are neither closed nor wait for a person, and those that machines are at."""
         with self._lock:
             waiting = {incident.workflow_id for incident in self._open()}
-            return [name for name in self.facts if not self._is_closed(name) and name not in waiting]
+            open_ones = [name for name in self.facts if not self._is_closed(name) and name not in waiting]
+            return open_ones + [name for name, echo in self.echoes.items() if echo.open_undos and name in waiting]
 
     def quiet_s(self) -> float:
         """Return for how long nothing was written."""
@@ -98,7 +99,8 @@ class Watch:
         return [incident for incident in self.incidents.values() if incident.state is IncidentState.OPEN]
 
     def _is_closed(self, name: str) -> bool:
-        return name in self.echoes and self.echoes[name].phase in CLOSED
+        echo = self.echoes.get(name)
+        return echo is not None and echo.phase in CLOSED and not echo.open_undos  # one may succeed and still undo
 
     def _run(self) -> None:
         topics = self.settings.topics
