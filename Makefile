@@ -22,7 +22,7 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench $(ARGS)
 
-# Seeded runs of the whole pipeline in virtual time; a failure names its seed, and `make simulate N=1 SEED=…` tells it.
+# Seeded runs of the whole pipeline in virtual time, on all cores; a failing seed is made short and told.
 N ?= 10000
 SEED ?= 0
 simulate: $(STAMP)

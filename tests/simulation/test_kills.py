@@ -16,6 +16,14 @@ def test_a_kill_between_any_two_effects_breaks_no_promise(kinds: tuple[int, ...]
         assert verdict.broken == [], f"{kinds} with {faults}"
 
 
+@pytest.mark.parametrize("kinds", list(orders())[::4])
+def test_a_kill_between_any_two_effects_of_going_back_breaks_no_promise(kinds: tuple[int, ...]) -> None:
+    """Whoever is killed on the way back to a savepoint, or after it: a resumed agent goes on in the epoch it finds."""
+    for faults in single_kills(kinds, goes_back=True):
+        verdict = play_with(kinds, faults, goes_back=True)
+        assert verdict.broken == [], f"{kinds} with {faults}"
+
+
 @pytest.mark.parametrize("number", range(len(KINDS)))
 def test_two_kills_break_no_promise_either(number: int) -> None:
     """Every pair of points would be too many: each order of remotes takes its share of them."""
