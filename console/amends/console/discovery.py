@@ -22,6 +22,7 @@ GROUP = "amends.commands"
 OWN = {
     "approvals": "amends.console.approvals:app",
     "config": "amends.console.configuration:app",
+    "contain": "amends.console.contain:app",
     "dead-letters": "amends.console.dead_letters:app",
     "incidents": "amends.console.incidents:app",
     "ledger": "amends.console.ledger:app",

@@ -1,4 +1,4 @@
-"""`amends workflows list|show`: where each workflow stands, and what happened to one."""
+"""`amends workflows list|show|undo`: where each workflow stands, what happened to one, and a request to undo it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from typing import Annotated
 
 import typer
 
+from amends.console.containing import ask, subject
 from amends.console.exits import NEEDS_ATTENTION, NOT_FOUND, Stop
+from amends.console.incidents import user_of_machine
 from amends.console.options import AsJson, Check, Kafka, Limit, Since, since_ms
 from amends.console.output import moment, show_fields, show_json, show_table, show_text, show_title
 from amends.console.phrases import CLOSED_AS
 from amends.console.read_model import Latest, WorkflowFilter, with_open_incidents
 from amends.console.reading import kafka_settings, placed, read_partition, read_topics
 from amends.console.story import Story, tell
+from amends.console.undoing import Request
 from amends.kafka.settings import KafkaSettings
 from amends.schemas.commands import Incident, Phase, WorkflowEcho
 from amends.schemas.keys import record_key
 
-app = typer.Typer(no_args_is_help=True, help="Where workflows stand, and what happened to one.")
+app = typer.Typer(no_args_is_help=True, help="Where workflows stand, what happened to one, and a request to undo it.")
 
 
 @app.command("list")
@@ -95,6 +98,24 @@ def show_workflow(
         show_json({**_as_dict(story), "steps": [{**_as_dict(s), "status": s.status} for s in story.steps]})
     else:
         _show_story(story)
+
+
+@app.command("undo")
+def undo_workflows(
+    workflow_ids: Annotated[list[str], typer.Argument(metavar="WORKFLOW...", help="Ids of workflows.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; it stays on the ledger.")],
+    savepoint: Annotated[str | None, typer.Option("--to", help="Only what it did after this savepoint.")] = None,
+    by: Annotated[str | None, typer.Option("--by", help="Who asks. Otherwise the user of this machine.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be undone, write nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask before it is written.")] = False,
+    as_json: AsJson = False,
+    kafka: Kafka = None,
+) -> None:
+    """Ask that workflows be undone: running ones, finished ones, and forgotten ones that the ledger still holds."""
+    settings = kafka_settings(kafka)
+    request = Request(by or user_of_machine(), reason, savepoint)
+    subjects = [subject(settings, workflow_id) for workflow_id in dict.fromkeys(workflow_ids)]
+    ask(subjects, request, dry_run=dry_run, yes=yes, as_json=as_json, kafka=kafka)
 
 
 def _story(settings: KafkaSettings, workflow_id: str) -> Story:
