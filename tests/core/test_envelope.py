@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import UTC, datetime
 
 import pytest
 from tests.core.record_samples import least
@@ -32,3 +33,9 @@ def test_every_record_has_headers_and_no_empty_one(record: type[Record]) -> None
     assert {"ce_specversion", "ce_id", "ce_source", "ce_type", "content-type"} <= {name for name, _ in headers}
     assert all(isinstance(value, bytes) and value for _, value in headers)
     assert len({name for name, _ in headers}) == len(headers)
+
+
+@pytest.mark.parametrize("time_ms", [0, 1, 999, 1_000, 1_779_999_999_000, 1_779_999_999_001])
+def test_the_time_is_in_iso_8601(time_ms: int) -> None:
+    found = dict(headers_of(least(StepEvent), source="/a", event_id="1", time_ms=time_ms))["ce_time"]
+    assert found == datetime.fromtimestamp(time_ms / 1000, UTC).isoformat().encode()

@@ -7,6 +7,7 @@ import contextvars
 import functools
 import inspect
 import pickle
+import re
 import threading
 import typing
 from collections.abc import Coroutine, Iterator
@@ -33,7 +34,7 @@ from amends.tools import (
     set_testing,
 )
 from amends.tools.errors import CannotResend
-from amends.tools.runner import active_runner, running
+from amends.tools.runner import NO_OPTIONS, active_runner, running
 
 
 class Recorder:
@@ -340,3 +341,22 @@ def test_a_record_that_is_not_enough_is_not_sent_again() -> None:
         Payments.pay.tool.call_again({"amount": 1}, "k")
     with pytest.raises(CannotResend, match="not kept"):
         charge.tool.call_again({"customer": SecretDigest("x")}, "k")
+
+
+@pytest.mark.parametrize("given", [(1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), ()])
+@pytest.mark.parametrize("named", [{}, {"b": 5}, {"c": 6}, {"a": 7}, {"a": 7, "b": 5}, {"d": 8}])
+def test_a_call_is_bound_as_python_binds_it(given: tuple[int, ...], named: dict[str, int]) -> None:
+    @compensable("a")
+    def tool(a: int, b: int, c: int = 3) -> tuple[int, int, int]:
+        return a, b, c
+
+    try:
+        bound = inspect.signature(tool).bind(*given, **named)
+    except TypeError as error:
+        with pytest.raises(TypeError, match=re.escape(str(error))):
+            tool.tool.bind(given, named, NO_OPTIONS)
+        return
+    bound.apply_defaults()
+    call = tool.tool.bind(given, named, NO_OPTIONS)
+    assert list(call.arguments.items()) == list(bound.arguments.items())
+    assert call.invoke("k") == tuple(bound.arguments.values())

@@ -19,10 +19,12 @@ from amends.tools.resolve import (
     MISSING,
     Resolved,
     Unresolved,
+    compile_expression,
     needs_outcome,
     reads_of,
     resolve,
     resolve_arguments,
+    search,
 )
 
 
@@ -222,3 +224,9 @@ def test_a_verify_gets_those_of_the_undos_arguments_that_it_names() -> None:
 
     assert call.tool.verify is not None
     assert call.tool.verify.call({"x": 1, "y": 2}, key="k") == Undone("1 k")
+
+
+@pytest.mark.parametrize("path", ["output", "output.id", "output.charge.id", "output.items", "output.no.a", "input.a"])
+def test_a_plain_path_finds_what_jmespath_finds(path: str) -> None:
+    root = {"output": {"id": "x", "charge": {"id": 7}, "items": [1], "no": "text"}, "input": None}
+    assert search(path, root) == compile_expression(path).search(root)

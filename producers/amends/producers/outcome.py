@@ -34,6 +34,7 @@ from amends.tools.returned import reported_error
 
 MESSAGE_CHARACTERS_MAX = 2_000
 RESOURCE_IDS_MAX = 100
+_RUN = frozenset({dict, list, str, int, float, bool, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,4 +294,6 @@ def _text(value: object) -> str:
 
 
 def _not_yet_run(value: Any) -> bool:
+    if type(value) in _RUN:
+        return False
     return inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value)

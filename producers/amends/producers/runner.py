@@ -33,6 +33,7 @@ from amends.tools.runner import BoundCall, RunningStep, fresh_key, running
 logger = logging.getLogger(__name__)
 
 _FACTS = (WriteFact, QueueFact)
+_BODIES = (Invoke, ReadImage)
 
 
 class BareRunner:
@@ -153,9 +154,11 @@ class Send:
         at_once_or_later = self._scope.at_once_or_later
 
         def at_once(effect: Effect) -> Any:
-            if isinstance(effect, Invoke | ReadImage):
+            kind = type(effect)
+            if kind in _BODIES:
                 return LATER
-            self.mark(effect)
+            if kind in _FACTS:
+                self.mark(effect)
             return at_once_or_later(effect)
 
         try:

@@ -48,7 +48,7 @@ class Runtime:
         return made
 
     def next_attempt(self) -> str:
-        """Return a name for a send that no other send of any process has."""
+        """Return a name for a send, or a scope, that no other of any process has."""
         return f"{self.instance}-{next(self._attempts)}"
 
     def hurry(self, lease_ms: int) -> None:

@@ -51,9 +51,6 @@ from amends.schemas.approvals import ApprovalState
 from amends.schemas.commands import Phase, WorkflowEcho
 from amends.schemas.facts import StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 
-_WAITS: frozenset[type[Effect]] = frozenset({WriteFact, AwaitEnd, AwaitPlan, AwaitApproval, Follow, ReadHistory})
-"""What can never be done at once."""
-
 Look = AwaitStanding | AwaitEnd | AwaitPlan | AwaitOwed | AwaitFold | AwaitApproval
 _LOOKS = (AwaitStanding, AwaitEnd, AwaitPlan, AwaitOwed, AwaitFold, AwaitApproval)
 
@@ -122,9 +119,10 @@ class Scope:
 
     def at_once(self, effect: Effect) -> Any:
         """Do what needs no waiting."""
-        if isinstance(effect, ReadClock):
+        kind = type(effect)
+        if kind is ReadClock:
             return clock.now()
-        if isinstance(effect, LookAtEcho):
+        if kind is LookAtEcho:
             return self.standing
         if isinstance(effect, Admit):
             with self._lock:
@@ -159,19 +157,24 @@ class Scope:
 
     def at_once_or_later(self, effect: Effect) -> Any:
         """Do `effect` if that needs no waiting, else return LATER."""
-        kind = type(effect)
-        if kind is ReadClock:
-            return clock.now()
-        if kind in _WAITS:
-            return LATER
-        if kind is LookAtEcho:
-            return self.standing
-        if isinstance(effect, AwaitStanding | AwaitOwed | AwaitFold):
-            found = self._seen(effect)
-            return LATER if found is None else self._found(effect, found)
-        if isinstance(effect, ReadOthers):
-            return LATER if self._others.may_write() else ()
-        return self.at_once(effect)
+        do = _AT_ONCE.get(type(effect))
+        return self.at_once(effect) if do is None else do(self, effect)
+
+    def _later(self, effect: Effect) -> Any:
+        return LATER
+
+    def _clock(self, effect: Effect) -> Any:
+        return clock.now()
+
+    def _echo(self, effect: Effect) -> Any:
+        return self.standing
+
+    def _seen_or_later(self, effect: Look) -> Any:
+        found = self._seen(effect)
+        return LATER if found is None else self._found(effect, found)
+
+    def _no_others_or_later(self, effect: Effect) -> Any:
+        return LATER if self._others.may_write() else ()
 
     def perform(self, effect: Effect) -> Any:
         """Do `effect` in this thread."""
@@ -462,3 +465,13 @@ class Scope:
     def inherited(self) -> bool:
         """Whether this process is a fork of the one that opened the scope. It must not act for the workflow."""
         return self.process_id != _process_id
+
+
+_AT_ONCE: dict[type[Effect], Callable[[Scope, Any], Any]] = {
+    # What can never be done at once.
+    **dict.fromkeys((WriteFact, AwaitEnd, AwaitPlan, AwaitApproval, Follow, ReadHistory), Scope._later),
+    ReadClock: Scope._clock,
+    LookAtEcho: Scope._echo,
+    **dict.fromkeys((AwaitStanding, AwaitOwed, AwaitFold), Scope._seen_or_later),
+    ReadOthers: Scope._no_others_or_later,
+}

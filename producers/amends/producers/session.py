@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
-from uuid import uuid4
 
 from amends.producers import refusals
 from amends.producers.drivers import drive
@@ -156,7 +155,13 @@ class Session:
         policy = None if options.policy is None else encode_policy(options.policy)
         terms = self._terms(runtime)
         opening = Opening(
-            terms, runtime.instance, options.on_existing, observe, deadline_ms, policy=policy, mark=uuid4().hex[:16]
+            terms,
+            runtime.instance,
+            options.on_existing,
+            observe,
+            deadline_ms,
+            policy=policy,
+            mark=runtime.next_attempt(),
         )
         self.live = _Live(Scope(opening, runtime), runtime, observe)
         return open_flow(opening, None if observe else options.parent or parent)

@@ -134,7 +134,8 @@ def _ids(value: Any) -> Iterator[str]:
             waiting.extend(reversed(list(fields.values())[: VALUES_MAX + 1]))
             yield from (id_digest(name) for name in fields if type(name) is str and _is_id_as_field(name))
         elif type(found) is str:
-            if (digest := _digest_if_id(found)) is not None:
+            # A longer one is none, and is not to be kept among those that were looked at.
+            if len(found) <= _TEXT_MAX and (digest := _digest_if_id(found)) is not None:
                 yield digest
         elif isinstance(found, Cut):
             yield UNKNOWN_ID
@@ -157,6 +158,7 @@ def _as_text(value: object) -> str | None:
     return value.digest if isinstance(value, Opaque) else None
 
 
+@lru_cache(maxsize=1_024)
 def _is_id_as_field(name: str) -> bool:
     """Names of fields are mostly words of a programmer; ids stand there with some digits in them."""
     return len(_DIGIT.findall(name)) >= _FIELD_DIGITS_MIN and is_id(name)

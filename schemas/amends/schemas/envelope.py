@@ -27,8 +27,14 @@ def _constant(record: str, source: str) -> tuple[tuple[str, bytes], ...]:
 
 
 @lru_cache(maxsize=1_000)
+def _second(time_s: int) -> bytes:
+    return datetime.fromtimestamp(time_s, UTC).replace(tzinfo=None).isoformat().encode()
+
+
 def _time(time_ms: int) -> bytes:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat().encode()
+    # Many facts are of one second, few of one millisecond.
+    time_s, rest_ms = divmod(time_ms, 1_000)
+    return b"%b.%03d000+00:00" % (_second(time_s), rest_ms) if rest_ms else _second(time_s) + b"+00:00"
 
 
 def headers_of(record: Record, *, source: str, event_id: str, time_ms: int | None = None) -> Headers:

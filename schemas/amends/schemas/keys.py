@@ -6,6 +6,7 @@ and the JVM's and aiokafka's (murmur2) agree on no more keys than chance.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import sha256
 
 _MASK = 0xFFFFFFFF
@@ -40,8 +41,16 @@ def record_key(workflow_id: str) -> bytes:
 
 def _digest(*parts: str) -> str:
     # Each part is preceded by its length, so that no two lists of parts share a digest.
-    raw = [part.encode() for part in parts]
-    return sha256(b"".join([len(part).to_bytes(4, "big") + part for part in raw])).hexdigest()[:32]
+    raw = list[bytes]()
+    for part in parts:
+        data = part.encode()
+        raw += (_length(len(data)), data)
+    return sha256(b"".join(raw)).hexdigest()[:32]
+
+
+@lru_cache(maxsize=1_024)
+def _length(size: int) -> bytes:
+    return size.to_bytes(4, "big")
 
 
 def step_id(workflow_id: str, workflow_offset: int, call_id: str, epoch: int, attempt: str | None = None) -> str:

@@ -52,7 +52,7 @@ def is_plain(value: object, depth: int = 0) -> bool:
     if kind is not dict:
         return False
     fields = cast("dict[object, object]", value)
-    return FORM not in fields and _all_text(fields) and _all_plain(fields.values(), depth + 1)
+    return FORM not in fields and _fields_plain(fields, depth + 1)
 
 
 # Loops, not generators: this stands in the path of every call.
@@ -63,9 +63,9 @@ def _all_plain(values: Iterable[object], depth: int) -> bool:
     return True
 
 
-def _all_text(keys: Iterable[object]) -> bool:
-    for key in keys:  # noqa: SIM110
-        if type(key) is not str:
+def _fields_plain(fields: dict[object, object], depth: int) -> bool:
+    for key, item in fields.items():
+        if type(key) is not str or (type(item) not in _LEAVES and not is_plain(item, depth)):
             return False
     return True
 

@@ -90,7 +90,8 @@ def _written(source: _Source, hint: Any, value: str) -> str:
     """Return the expression for the bytes of `value`."""
     origin = typing.get_origin(hint)
     if origin is tuple:
-        return f"write_array({value}, {source.bind(_item_writer(typing.get_args(hint)[0]))})"
+        item = source.bind(_item_writer(typing.get_args(hint)[0]))
+        return f"(write_array({value}, {item}) if {value} else b'\\x00')"
     if origin is Mapping:
         return f"(write_map({value}) if {value} else b'\\x00')"
     if _is_enum(hint):

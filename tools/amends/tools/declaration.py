@@ -47,11 +47,15 @@ class Tool:
     _settle_ms: int | None = None
     _contract: Contract | None = None
     _contract_bytes: bytes = b""
+    _defaults: dict[str, Any] | None = None  # by parameter, where each can be given by its place or by its name
     signature: inspect.Signature = field(init=False)
     """What a model sees: without `self` and the key's parameter."""
 
     def __post_init__(self) -> None:
         self.signature = inspect.Signature(list(self.shape.recorded.values()))
+        parameters = self.shape.recorded.values()
+        if all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters):
+            self._defaults = {p.name: p.default for p in parameters}
 
     def __repr__(self) -> str:
         return f"<tool {self.name} ({self.effect}) at {self.location}>"
@@ -200,18 +204,41 @@ class Tool:
                 'calls are one, or are not, give .options(call_id="...").'
             )
         own = arguments[:1] if self.shape.self_name is not None else ()
-        bound = self.signature.bind(*arguments[len(own) :], **keywords)
-        bound.apply_defaults()
+        given = self._plainly_bound(arguments[len(own) :], keywords)
+        if given is not None:
+            positional, named = tuple(given.values()), dict[str, Any]()
+        else:
+            bound = self.signature.bind(*arguments[len(own) :], **keywords)
+            bound.apply_defaults()
+            given, positional, named = bound.arguments, bound.args, bound.kwargs
 
         def invoke(key: str) -> Any:
-            filled = bound.kwargs if key_name is None else {**bound.kwargs, key_name: key}
-            return function(*own, *bound.args, **filled)
+            filled = named if key_name is None else {**named, key_name: key}
+            return function(*own, *positional, **filled)
 
-        hidden = {name: bound.arguments[name] for name in self.shape.secrets}
-        shown = {name: self._secret(name, hidden[name]) if name in hidden else v for name, v in bound.arguments.items()}
+        if not self.shape.secrets:
+            return BoundCall(self, {n: snapshot(value) for n, value in given.items()}, options, invoke)
+        hidden = {name: given[name] for name in self.shape.secrets}
+        shown = {name: self._secret(name, hidden[name]) if name in hidden else v for name, v in given.items()}
         recorded = {name: snapshot(value) for name, value in shown.items()}  # the body may change what it was given
         texts = {text for value in hidden.values() for text in texts_of(value)}
         return BoundCall(self, recorded, options, invoke, tuple(sorted(texts, key=len, reverse=True)))
+
+    def _plainly_bound(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what `inspect` would bind, in the order of the parameters, None where it has to: it takes three times
+        as long. No parameter is `*args`, keyword only and the like, and each is given, or has its default."""
+        defaults = self._defaults
+        if defaults is None or len(arguments) > len(defaults):
+            return None
+        given = dict(zip(defaults, arguments, strict=False))
+        if keywords:
+            if not keywords.keys() <= defaults.keys() or not given.keys().isdisjoint(keywords):
+                return None
+            given = {name: given[name] if name in given else keywords.get(name, of) for name, of in defaults.items()}
+        elif len(given) < len(defaults):
+            given = {**defaults, **given}
+        missing = inspect.Parameter.empty
+        return None if any(value is missing for value in given.values()) else given
 
     def _secret(self, name: str, value: object) -> Any:
         if value is None:

@@ -62,6 +62,31 @@ def compile_expression(text: str) -> ParsedResult:
 
 
 @lru_cache(maxsize=10_000)
+def _plain_path(text: str) -> tuple[str, ...]:
+    """Return the names in `output.charge.id`, none if the expression is anything else."""
+    node = cast("dict[str, Any]", compile_expression(text).parsed)
+    fields = node["children"] if node["type"] == "subexpression" else [node]
+    return tuple(field["value"] for field in fields) if all(field["type"] == "field" for field in fields) else ()
+
+
+def search(text: str, root: Mapping[str, Any]) -> Any:
+    """Return what an expression finds in `root`, None if nothing.
+
+    Raises:
+        JMESPathError, ArithmeticError, TypeError, ValueError, RecursionError: it fails on what is there.
+    """
+    path = _plain_path(text)
+    if not path:
+        return compile_expression(text).search(root)
+    found: Any = root
+    for name in path:  # nearly every argument is such a path, and the interpreter costs ten times as much
+        if not isinstance(found, dict):
+            return None
+        found = cast("dict[str, Any]", found).get(name)
+    return found
+
+
+@lru_cache(maxsize=10_000)
 def reads_of(text: str) -> frozenset[tuple[str, ...]]:
     """Return the paths from the root that an expression reads, as far as they are plain fields: `output.a[0].b` reads
     ("output", "a"). The empty path is the whole root."""
@@ -110,6 +135,7 @@ def needs_outcome(contract: Contract) -> bool:
     return any(needs_outcome_for(text) for text in contract.undo.arguments.values())
 
 
+@lru_cache(maxsize=10_000)
 def needs_outcome_for(text: str) -> bool:
     """Tell whether an expression reads what only the outcome of the call tells."""
     return any(not path or path[0] in OUTCOME_ROOTS for path in reads_of(text))
@@ -138,7 +164,7 @@ def resolve(
     arguments: dict[str, Any] = {}
     for name, text in contract.undo.arguments.items():
         try:
-            value = compile_expression(text).search(root)
+            value = search(text, root)
         except (JMESPathError, ArithmeticError, TypeError, ValueError, RecursionError) as error:
             return Unresolved(f"{name} = {text} fails on what was recorded: {type(error).__name__}")
         if value is None and name in contract.undo.optional_arguments:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 _FLAGS = ("is_error", "isError")
 _ABSENT = object()
+_NO_ERROR = frozenset({str, int, float, bool, bytes, list, tuple, type(None)})
 
 
 def reported_error(value: object) -> str | None:
@@ -18,6 +19,8 @@ def reported_error(value: object) -> str | None:
 
     Whether the effect happened is open then, as with an exception that is no declared refusal: UNKNOWN.
     """
+    if type(value) in _NO_ERROR:
+        return None
     if isinstance(value, BaseException):
         return f"it returned a {type(value).__name__}"
     for flag in _FLAGS:
@@ -30,7 +33,7 @@ def reported_error(value: object) -> str | None:
 
 
 def _field(value: object, name: str) -> Any:
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):
         return cast("Mapping[object, object]", value).get(name, _ABSENT)
     try:
         return getattr(value, name, _ABSENT)
