@@ -20,6 +20,7 @@ from amends.schemas.codec import UnreadableRecord, decode
 from amends.schemas.commands import Incident, IncidentState, Phase, WorkflowEcho
 
 CLOSED = frozenset({Phase.SUCCEEDED, Phase.COMPENSATED, Phase.CLOSED_WITH_LOSS})
+GOING_ON = frozenset({Phase.RUNNING, Phase.FINISHING, Phase.SUCCEEDED})
 FIRST = 0  # the topics of a run are its own: nothing of them is older
 
 Fact = TypeVar("Fact")
@@ -61,8 +62,7 @@ class Watch:
         """Return the workflows that are neither closed nor wait for a person, and those that machines are at."""
         with self._lock:
             waiting = {incident.workflow_id for incident in self._open()}
-            open_ones = [name for name in self.facts if not self._is_closed(name) and name not in waiting]
-            return open_ones + [name for name, echo in self.echoes.items() if echo.open_undos and name in waiting]
+            return [n for n in self.facts if not self._is_closed(n) and (n not in waiting or self._is_unwinding(n))]
 
     def quiet_s(self) -> float:
         """Return for how long nothing was written."""
@@ -99,8 +99,12 @@ class Watch:
         return [incident for incident in self.incidents.values() if incident.state is IncidentState.OPEN]
 
     def _is_closed(self, name: str) -> bool:
+        return name in self.echoes and self.echoes[name].phase in CLOSED and not self._is_unwinding(name)
+
+    def _is_unwinding(self, name: str) -> bool:
+        """Whether a workflow undoes something and was not turned: of those that were, the echo tells no progress."""
         echo = self.echoes.get(name)
-        return echo is not None and echo.phase in CLOSED and not echo.open_undos  # one may succeed and still undo
+        return echo is not None and echo.phase in GOING_ON and echo.open_undos > 0
 
     def _run(self) -> None:
         topics = self.settings.topics
