@@ -81,6 +81,8 @@ class Driver:
                 if type(effect) is Settle:
                     self._settling.append(self._settle(effect))
                     answer = True
+                elif type(effect) is ReadClock:
+                    answer = lease_clock_ms()
                 else:
                     answer = await self._do(effect)
         except StopIteration as stop:

@@ -63,6 +63,8 @@ def standing_of_undo(
 ) -> Standing:
     """Return who owns `entry`, whose STARTED by `owner` stands at `own_offset`."""
     before = [found.fact for found in facts if command.as_of < found.offset < own_offset]
+    if not before:
+        return Owned()
     if any(_closes(fact, entry) for fact in before):
         return Lost(closed=True)
     if any(_takes(fact, entry, owner) for fact in before):

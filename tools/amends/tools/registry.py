@@ -69,13 +69,11 @@ class HandlerRegistry:
         tool = self._tools.get(tool_name)
         if tool is None or role is Role.FORWARD:
             return None
-        handlers = {
-            Role.UNDO: tool.undo,
-            Role.PROBE: tool.probe,
-            Role.VERIFY: tool.verify,
-            Role.CAPTURE: tool.capture,
-        }
-        return handlers[role]
+        if role is Role.UNDO:
+            return tool.undo
+        if role is Role.PROBE:
+            return tool.probe
+        return tool.verify if role is Role.VERIFY else tool.capture
 
     def handler(self, role: Role, tool_name: str) -> Handler:
         """Return a handler that must be there.

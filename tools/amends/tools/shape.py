@@ -10,7 +10,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -80,22 +80,22 @@ class Shape:
     asynchronous: bool
     signature: inspect.Signature  # the callable's own, whole
     returns: Any  # the hint of what a call gives, awaited
+    required: frozenset[str] = field(init=False)  # names of recorded parameters that must be given
+    takes_any_keyword: bool = field(init=False)
 
     @property
     def all_parameters(self) -> Mapping[str, inspect.Parameter]:
         return self.signature.parameters
 
-    @property
-    def required(self) -> frozenset[str]:
-        """Names of recorded parameters that must be given."""
+    def __post_init__(self) -> None:
         variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        return frozenset(
+        required = frozenset(
             n for n, p in self.recorded.items() if p.default is inspect.Parameter.empty and p.kind not in variable
         )
-
-    @property
-    def takes_any_keyword(self) -> bool:
-        return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in self.recorded.values())
+        # Kept, for every call of a handler asks.
+        object.__setattr__(self, "required", required)
+        any_keyword = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in self.recorded.values())
+        object.__setattr__(self, "takes_any_keyword", any_keyword)
 
     def fit(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return recorded arguments as the parameters' types want them (a dict as the model it was, and so on).
