@@ -4,6 +4,7 @@ the fold."""
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import TypeGuard
 
 from amends.processors.memory import StoredRecord
 from amends.processors.partition import Partition
@@ -13,17 +14,30 @@ from amends.processors.workflow import Workflow
 from amends.schemas.codec import decode
 from amends.schemas.facts import (
     Decision,
+    Fact,
     Party,
     Resolution,
     StepEvent,
     StepStatus,
+    Timeout,
     UndoEvent,
     UndoStatus,
     WorkflowEvent,
+    WorkflowStatus,
 )
 from amends.schemas.keys import forward_key
 
+TRIGGERS = frozenset({WorkflowStatus.FAILED, WorkflowStatus.ROLLBACK_REQUESTED})
 ENDS = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.NOT_EXECUTED})
+
+
+def _names_another(fact: Fact, epoch: int) -> TypeGuard[WorkflowEvent | Timeout]:
+    """Whether a trigger, which names the epoch that it wants to end, ended another."""
+    if isinstance(fact, Timeout):
+        return fact.epoch != epoch
+    if not isinstance(fact, WorkflowEvent):
+        return False
+    return fact.status in TRIGGERS and fact.writer is Party.AGENT and fact.epoch != epoch
 
 
 class Case:
@@ -45,6 +59,8 @@ class Case:
         self.over: dict[str, list[int]] = defaultdict(list)  # step -> where a turn condemned it
         self.attempted: dict[str, tuple[str, int]] = {}  # attempt -> its step, and where its STARTED stands
         self.triggers: dict[int, list[tuple[int, int]]] = defaultdict(list)  # instance -> (epoch it ended, offset)
+        self.turns: dict[int, list[tuple[Turn, int]]] = defaultdict(list)  # instance -> each, and where
+        self.stale: dict[int, list[str]] = defaultdict(list)  # instance -> triggers that named another epoch
         self._epochs: dict[int, int] = {}
         for record in ledger:
             self._take(record)
@@ -61,7 +77,7 @@ class Case:
 
     def _take(self, record: StoredRecord) -> None:
         self.fold.fold(record)
-        fact = decode(record.value or b"")
+        fact: Fact = decode(record.value or b"")  # type: ignore[assignment]
         workflow_id = (record.key or b"").decode()
         if isinstance(fact, StepEvent):
             self._take_step(workflow_id, fact, record.offset)
@@ -78,7 +94,7 @@ class Case:
             self.asked.add(workflow_id)
         for workflow in self.instances(workflow_id):
             if workflow.header.folded_to == record.offset:
-                self._look_at(workflow, record.offset)
+                self._look_at(workflow, fact, record.offset)
 
     def _take_step(self, workflow_id: str, fact: StepEvent, offset: int) -> None:
         step_id = fact.step_id
@@ -98,11 +114,16 @@ class Case:
         if not self.present[step_id]:  # nor has another send of what is there an effect of its own
             self.starts[step_id].append((fact.epoch, offset))
 
-    def _look_at(self, workflow: Workflow, offset: int) -> None:
+    def _look_at(self, workflow: Workflow, fact: Fact, offset: int) -> None:
         header = workflow.header
         if header.epoch != self._epochs.get(header.started_offset, 0):
             self._epochs[header.started_offset] = header.epoch
+            if _names_another(fact, header.epoch - 1):
+                words = f"a {fact.status if isinstance(fact, WorkflowEvent) else fact.kind} of epoch {fact.epoch}"
+                self.stale[header.started_offset].append(f"{words} ended epoch {header.epoch - 1}")
             self.triggers[header.started_offset].append((header.epoch - 1, offset))
+            if header.turns:
+                self.turns[header.started_offset].append((header.turns[-1], offset))
             for step in workflow.steps:
                 if header.turns and self.condemned_by(header.turns[-1], step.step_id):
                     self.over[step.step_id].append(offset)
@@ -113,6 +134,10 @@ class Case:
         if not kept or kept[-1][1] != dead:
             kept.append((offset, dead))
 
+    def epoch_of(self, reference: str) -> int:
+        """Return the epoch in which the step of a deed was first started."""
+        return self.starts[self.steps[reference]][0][0]
+
     def condemned_by(self, turn: Turn, step_id: str) -> bool:
         """The protocol's own words: a STARTED of an ended epoch, behind the savepoint if there is one."""
         if turn.final and turn.offset == NOWHERE:
@@ -121,6 +146,10 @@ class Case:
 
     def is_condemned(self, workflow: Workflow, step_id: str) -> bool:
         return any(self.condemned_by(turn, step_id) for turn in workflow.header.turns)
+
+    def was_condemned(self, instance: int, step_id: str, offset: int) -> bool:
+        """Whether a turn that had been asked for by then condemns a step."""
+        return any(at < offset and self.condemned_by(turn, step_id) for turn, at in self.turns[instance])
 
     def given_up_at(self, instance: int, offset: int) -> frozenset[str]:
         """Return the steps that were incidents at some time up to there: they do not block."""

@@ -43,6 +43,8 @@ def judge(world: World, case: Case, beliefs: dict[str, Belief], *, keeps_a1: boo
         for workflow in instances:
             broken.extend(_of_end(case, workflow))
             broken.extend(_of_savepoints(case, workflow))
+            stale = case.stale[workflow.header.started_offset]
+            broken.extend(Broken(4, f"{workflow_id}: {words}") for words in stale)
         if len(instances) == 1:
             for heard in belief.stories:
                 broken.extend(_of_story(case, world, instances[0], heard))
@@ -145,7 +147,7 @@ def _of_order(case: Case, world: World, deed: Deed) -> list[Broken]:
             continue
         if not (_is_built_on(other, deed) or step_id in case.told[later]):
             continue
-        if not case.is_condemned(workflow, later):
+        if not case.was_condemned(workflow.header.started_offset, later, since):
             continue  # its agent went on beside what was given up on; a person had that tried again
         if not other.undone or other.undone[0].at_ms > done.at_ms:
             words = f"deed {deed.number} ({deed.tool}) was undone while deed {other.number} ({other.tool}) was there"
@@ -239,7 +241,10 @@ def _of_belief(case: Case, world: World, workflow: Workflow, belief: Belief) -> 
             broken.append(Broken(7, f"{subject}: told that it was done, and it is not there"))
         if told in (Told.REFUSED, Told.NOT_CALLED) and there and belief.processes == 1:
             broken.append(Broken(7, f"{subject}: {told.value}, the agent was told, and it is there"))
-        if len(there) > 1 and any(_kind_of(case, d) is not Idempotency.NEITHER for d in there):
+        # Processes that run one workflow side by side share a key within an epoch; between epochs nothing is atomic.
+        makers = {(d.attempt.rpartition("/")[0], case.epoch_of(d.reference)) for d in there}
+        apart = len({who for who, _ in makers}) == len({epoch for _, epoch in makers}) == len(there)
+        if len(there) > 1 and not apart and any(_kind_of(case, d) is not Idempotency.NEITHER for d in there):
             broken.append(Broken(2, f"{subject} was done {len(there)} times"))
     return broken
 

@@ -3,7 +3,9 @@
 The seed that is known to break is tried first, so that this is quick; once the code has moved on, a search follows.
 
 Not seen by any run, and why
-- a turn without an epoch: nothing goes on after a turn until savepoints exist, so no trigger meets a later epoch.
+- keys that are taken to be remembered for ever: an attempt would have to follow another by more than the key's life.
+- class I without its strict fence: a trigger would have to stand in the milliseconds between an echo and a STARTED.
+  `test_fences.py` has it.
 - DONE that is not written again: here a registry says DONE only after the outcome is acknowledged on the ledger.
 - owners of undo ends that are not checked: whoever loses the read back writes nothing. Seen once losers write RELEASED.
 - evidence that speaks for every attempt: it takes a late send of a sleeping agent that turns unknown in the few
@@ -46,47 +48,45 @@ LATE = ("forgetting",)
 MUTATIONS = (
     Mutation("no read back", "H3", m.no_read_back, "hammered", 0),
     Mutation("first in, first out", "promise 3", m.first_in_first_out, "drawn", 4),
-    Mutation("data flow is not looked at", "promise 3", m.data_flow_is_not_looked_at, "drawn", 4),
+    Mutation("data flow is not looked at", "promise 3", m.data_flow_is_not_looked_at, "drawn", 10),
     Mutation("unknown counts as failed", "H1", m.unknown_is_failed, "drawn", 16),
-    Mutation("the attempt is in the undo key", "H3", m.attempt_in_the_undo_key, "hammered", 5),
-    Mutation("an owner is a host, not a delivery", "H3", m.an_owner_is_a_host, "hammered", 227),
-    Mutation("verify is not asked first", "(e) 8", m.verify_is_not_asked_first, "hammered", 45),
-    Mutation("no settle wait", "H11", m.no_settle_wait, "haunted", 2),
+    Mutation("the attempt is in the undo key", "H3", m.attempt_in_the_undo_key, "hammered", 18),
+    Mutation("an owner is a host, not a delivery", "H3", m.an_owner_is_a_host, "hammered", 89),
+    Mutation("verify is not asked first", "(e) 8", m.verify_is_not_asked_first, "hammered", 40),
+    Mutation("no settle wait", "H11", m.no_settle_wait, "haunted", 69),
     Mutation("a new step does not release", "H11", m.new_steps_do_not_release, "usurped", 123),
     Mutation("zombies may checkpoint", "H7", m.zombies_may_checkpoint, "usurped", 46, BACK),
-    Mutation("compensators ignore the clock", "H3", m.compensators_ignore_the_clock, "hammered", 84),
+    Mutation("compensators ignore the clock", "H3", m.compensators_ignore_the_clock, "hammered", 120),
     Mutation("silences extend nothing", "H21", m.silences_extend_nothing, "drawn", 31),
     Mutation("agents have no fence", "H15", m.agents_have_no_fence, "haunted", 34),
-    Mutation("success by self-report", "H12", m.success_by_self_report, "haunted", 14),
-    Mutation("outputs only when a change is seen", "H8", m.outputs_only_when_a_change_is_seen, "usurped", 47),
+    Mutation("success by self-report", "H12", m.success_by_self_report, "haunted", 30),
+    Mutation("outputs only when a change is seen", "H8", m.outputs_only_when_a_change_is_seen, "usurped", 48),
     Mutation("commands are sent once", "H8", m.commands_are_sent_once, "hammered", 3),
-    Mutation("neither is tried again", "promise 2", m.neither_is_tried_again, "hammered", 37),
+    Mutation("neither is tried again", "promise 2", m.neither_is_tried_again, "hammered", 60),
     Mutation(
         "owners of ends are not checked, and losers release",
         "(e) 10",
         m.both(m.owners_of_ends_are_not_checked, m.losers_release),
         "hammered",
-        310,
+        174,
     ),
     Mutation("turns name no epoch", "H10", m.turns_name_no_epoch, "drawn", 0, BACK),
     Mutation("condemned is who is in a turned workflow", "H5", m.condemned_by_phase, "drawn", 0, BACK),
-    Mutation("a trigger names no epoch", "H10", m.triggers_name_no_epoch, "haunted", 0, BACK),
-    Mutation("a savepoint over an open call counts", "H33", m.savepoints_are_never_void, "drawn", 0, BACK),
-    Mutation("a step survives its savepoint", "H5", m.steps_survive_savepoints, "drawn", 0, BACK),
+    Mutation("a trigger names no epoch", "H10", m.triggers_name_no_epoch, "haunted", 7, BACK),
+    Mutation("a savepoint over an open call counts", "H33", m.savepoints_are_never_void, "drawn", 54, BACK),
+    Mutation("a step survives its savepoint", "H5", m.steps_survive_savepoints, "drawn", 4, BACK),
     Mutation(
         "agents go on before the plan is closed",
         "promise 7",
         m.agents_go_on_before_the_plan_is_closed,
         "hammered",
-        0,
+        83,
         BACK,
     ),
-    Mutation("the story says that all is undone", "promise 7", m.stories_say_that_all_is_undone, "hammered", 0, BACK),
-    Mutation("only who knows the epoch is alive", "promise 4", m.only_who_knows_the_epoch_is_alive, "usurped", 0, BACK),
-    Mutation("an undo writes over others", "H27", m.undos_write_over_others, "drawn", 0, ODD),
-    Mutation("keys are remembered for ever", "H26", m.remotes_remember_keys_for_ever, "hammered", 0, ODD),
-    Mutation("class I has no strict fence", "H14", m.what_cannot_be_undone_has_no_strict_fence, "haunted", 0, ODD),
-    Mutation("steps of two lives are one", "(e) 1", m.steps_of_two_lives_are_one, "drawn", 0, LATE),
+    Mutation("the story says that all is undone", "promise 7", m.stories_say_that_all_is_undone, "hammered", 23, BACK),
+    Mutation("only who knows the epoch is alive", "promise 4", m.only_who_knows_the_epoch_is_alive, "usurped", 4, BACK),
+    Mutation("an undo writes over others", "H27", m.undos_write_over_others, "drawn", 3, ODD),
+    Mutation("steps of two lives are one", "(e) 1", m.steps_of_two_lives_are_one, "drawn", 4, LATE),
 )
 
 
