@@ -17,7 +17,7 @@ Echoed = tuple[Phase, int, int, int, int, bool, int, int, tuple[ToldApproval, ..
 def echoed(workflow: Workflow) -> Echoed:
     """Return what the echo says now. The progress of a plan is told only where an agent waits for it."""
     header = workflow.header
-    incidents_open = len(workflow.open_troubles())
+    incidents_open = len(workflow.open_troubles()) if workflow.troubled or header.troubles else 0
     dead, unwinding = 0, False
     if header.turns and not workflow.is_turned:
         dead = len(dead_undos(workflow))
@@ -44,7 +44,7 @@ def dead_undos(workflow: Workflow) -> list[Step]:
 def echo_of(workflow: Workflow, now_ms: int) -> WorkflowEcho:
     """Return the echo of a workflow as it stands."""
     header = workflow.header
-    last = header.turns[-1] if header.turns else None
+    goes_on = bool(header.turns) and not workflow.is_turned
     dead = len(dead_undos(workflow)) if header.turns else 0
     return WorkflowEcho(
         workflow_id=header.workflow_id,
@@ -62,7 +62,7 @@ def echo_of(workflow: Workflow, now_ms: int) -> WorkflowEcho:
         dead_undos=dead,
         savepoint=_savepoint(workflow),
         turns=tuple(EndedEpoch(t.epoch, t.offset) for t in header.turns),
-        steps=tuple(_told(workflow, s) for s in story.told(workflow)[:STEPS_MAX]) if last is not None else (),
+        steps=tuple(_told(workflow, s) for s in story.told(workflow)[:STEPS_MAX]) if goes_on else (),
         approvals=approving.told(workflow) if workflow.asked else (),
         scope=header.scope,
     )

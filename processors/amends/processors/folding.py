@@ -20,6 +20,7 @@ from amends.schemas.facts import (
     Fact,
     Party,
     Resolution,
+    StepEvent,
     Timeout,
     UndoEvent,
     UndoStatus,
@@ -110,7 +111,7 @@ class Folding:
             fact = fact if original is None else children.redriven(fact, original)
         contract = self.contracts.of(fact)
         before = workflow.header
-        step = _undone_by(workflow, fact)
+        step = None if isinstance(fact, StepEvent) else _undone_by(workflow, fact)
         try:
             saga.fold(workflow, fact, contract, record.offset, record.appended_at_ms, self.silences)
         except Exception as error:  # a bug of ours must not stop the partition: the workflow becomes an incident

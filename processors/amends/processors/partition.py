@@ -185,7 +185,7 @@ class Partition:
         workflow = self._slots.hot(slot)
         sent = slot.sent
         assert sent is not None
-        made = plan(workflow, self.folded_to, now_ms)
+        made = plan(workflow, self.folded_to, now_ms, fresh=sent.commands)
         self._admission.look(slot, workflow)
         if made.commands:
             made.commands = self._admission.admit(slot, workflow, made.commands, sent.commands, now_ms)

@@ -32,6 +32,7 @@ from amends.schemas.facts import (
     WorkflowStatus,
 )
 
+_OF_STEPS = (StepEvent, UndoEvent)
 _OPEN = frozenset({Phase.RUNNING, Phase.FINISHING, Phase.TURNED})
 
 
@@ -67,7 +68,7 @@ def is_forgotten(workflow: Workflow, at_ms: int, grace_ms: int) -> bool:
 def place_of(slots: Slots, key: bytes, fact: Fact, offset: int, at_ms: int, grace_ms: int) -> Slot | Place:
     """Return the instance that a fact at `offset` belongs to."""
     held = slots.of(key)
-    if len(held) == 1 and isinstance(fact, StepEvent | UndoEvent):  # nearly all facts end here
+    if len(held) == 1 and isinstance(fact, _OF_STEPS):  # nearly all facts end here
         slot = held[0]
         workflow = slot.workflow
         if workflow is not None and slot.parked is None and fact.workflow_offset in (UNKNOWN_OFFSET, slot.started):

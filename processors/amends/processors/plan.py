@@ -8,14 +8,19 @@ commanded side by side. Probes change nothing in the world and wait for nobody.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from amends.processors.ladder import Rung, climb
 from amends.processors.runs import BOUNDS, Bounds, Run, ready
 from amends.processors.state import (
+    CLOSED_PHASES,
+    CLOSED_UNDO,
     Standing,
     Step,
     Undo,
+    UndoState,
     is_key_remembered,
     owed,
     standing,
@@ -26,6 +31,10 @@ from amends.schemas.commands import Command, Phase, ProbeCommand, ResendCommand,
 from amends.schemas.contract import COMPARE, Contract, Idempotency, UndoTerms
 from amends.schemas.contract import lane_of as lane_of  # the outbox has it from here
 from amends.schemas.keys import forward_key, undo_key
+
+COMMANDED_MAX = 32
+"""Of more steps that are owed the order is asked, which costs each fact only what it changed."""
+NONE: Mapping[tuple[object, ...], int] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -42,11 +51,15 @@ class Plan:
             self.wake_at_ms = at_ms
 
 
-def plan(workflow: Workflow, as_of: int, now_ms: int, bounds: Bounds = BOUNDS) -> Plan:
+def plan(
+    workflow: Workflow, as_of: int, now_ms: int, bounds: Bounds = BOUNDS, fresh: Mapping[tuple[object, ...], int] = NONE
+) -> Plan:
     """Return the commands of a workflow.
 
     Args:
         as_of: the partition's offset up to which everything is folded: where a compensator begins to read back.
+        fresh: until when what was commanded need not be again, by step, generation and attempt. While that holds of all
+            that is owed, nothing is ordered and nothing returned: most facts of an undo cost no more than that.
     """
     made = Plan([], as_of)
     header = workflow.header
@@ -55,11 +68,34 @@ def plan(workflow: Workflow, as_of: int, now_ms: int, bounds: Bounds = BOUNDS) -
     if header.phase is Phase.FINISHING:
         for number in sorted(workflow.expected()):
             _plan_probe(workflow, workflow.steps[number], False, now_ms, made)
-    if workflow.owing:
+    if workflow.owing and not (fresh and _is_commanded(workflow, fresh, now_ms, made)):
         for number in sorted(workflow.unsure & workflow.owing):
             _plan_probe(workflow, workflow.steps[number], True, now_ms, made)
         _plan_undos(workflow, bounds, now_ms, made)
     return made
+
+
+def _is_commanded(workflow: Workflow, fresh: Mapping[tuple[object, ...], int], now_ms: int, made: Plan) -> bool:
+    """Whether all that is owed is under way, was commanded and need not be again yet, or is an incident. What became
+    ready by the last fact and was not a member of a run that was commanded, or was held back, is not in `fresh`."""
+    if len(workflow.owing) > COMMANDED_MAX or workflow.header.phase in CLOSED_PHASES:
+        return False
+    if not workflow.unsure.isdisjoint(workflow.owing):
+        return False
+    soonest_ms: int | None = None
+    for number in workflow.owing:
+        step = workflow.steps[number]
+        undo = step.undo
+        if undo is None or undo.state in CLOSED_UNDO:
+            return False
+        if undo.state is UndoState.DUE:
+            until_ms = fresh.get((step.step_id, undo.generation, undo.attempt), 0)
+            if until_ms <= now_ms:
+                return False
+            soonest_ms = until_ms if soonest_ms is None else min(soonest_ms, until_ms)
+    if soonest_ms is not None:
+        made.wake(soonest_ms)
+    return True
 
 
 def _plan_probe(workflow: Workflow, step: Step, condemned: bool, now_ms: int, made: Plan) -> None:

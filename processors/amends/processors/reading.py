@@ -10,6 +10,7 @@ from amends.schemas.facts import Carry, Decision, Fact, Party, Resolution, StepE
 from amends.schemas.keys import mended_key
 
 _FACTS = (StepEvent, WorkflowEvent, UndoEvent, Resolution, Timeout, Carry)
+_WITH_ARGUMENTS = (StepEvent, Resolution)
 ORIGINAL_OFFSET_HEADER = "amends-original-offset"
 ARGUMENTS_BYTES_MAX = 16_384
 KEY_BYTES_MAX = 4_096
@@ -35,7 +36,7 @@ def read_fact(record: LedgerRecord, registered: Registered | None) -> Fact:
         raise UnreadableRecord("its key is not the workflow id it names")
     if record.value is not None and len(record.value) > NAME_CHARACTERS_MAX:
         _check_names(found)
-    arguments = found.undo_arguments if isinstance(found, StepEvent | Resolution) else None
+    arguments = found.undo_arguments if isinstance(found, _WITH_ARGUMENTS) else None
     if arguments is not None:
         _check_arguments(arguments)
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import astuple, fields
+from operator import attrgetter
 from typing import Any
 
 from amends.processors.parked import Parked
@@ -42,10 +43,13 @@ _LIVE = b"[1,"
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
 _HEADER_NAMES = tuple(f.name for f in fields(Header))
+_header_row = attrgetter(*_HEADER_NAMES)
+_TROUBLES = _HEADER_NAMES.index("troubles")
 _FLOW = 19
 _APPROVAL = 21
 _CHILD = 22
 _UNDO_NAMES = tuple(f.name for f in fields(Undo))
+_undo_row = attrgetter(*_UNDO_NAMES)
 
 
 def header_key(workflow_key: bytes, started: int) -> bytes:
@@ -91,8 +95,9 @@ def decode_parked(data: bytes) -> Parked | None:
 
 
 def encode_header(header: Header) -> bytes:
-    row: list[Any] = [getattr(header, name) for name in _HEADER_NAMES]
-    row[_HEADER_NAMES.index("troubles")] = [astuple(t) for t in header.troubles]
+    row: list[Any] = list(_header_row(header))
+    if header.troubles:
+        row[_TROUBLES] = [astuple(t) for t in header.troubles]
     return _encode(row).encode()
 
 
@@ -133,7 +138,7 @@ def encode_step(step: Step) -> bytes:
         step.probes,
         step.probed_at_ms,
         step.resends,
-        None if undo is None else [getattr(undo, name) for name in _UNDO_NAMES],
+        None if undo is None else _undo_row(undo),
         [astuple(t) for t in step.troubles],
         step.flow,
         step.call_digest,

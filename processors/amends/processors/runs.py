@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from amends.processors.chain import Chain
 from amends.processors.dependencies import Dependencies, Rank
 from amends.processors.state import CLOSED_UNDO, Step, UndoState, has_open_attempt, settles_at_ms
 from amends.processors.undos import forgotten_at_ms
@@ -109,7 +110,7 @@ def _due_at_ms(step: Step, contract: Contract, now_ms: int) -> int | None:
     return max(undo.not_before_ms, settles_at_ms(step, contract))
 
 
-def _run(workflow: Workflow, dependencies: Dependencies, step: Step, contract: Contract, now_ms: int) -> Run:
+def _run(workflow: Workflow, dependencies: Dependencies | Chain, step: Step, contract: Contract, now_ms: int) -> Run:
     """Begin a run with a step, and go on with what is held by members of the run alone."""
     run: Run = [(step, contract)]
     held: dict[int, int] = {}

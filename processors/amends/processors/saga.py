@@ -66,6 +66,8 @@ from amends.schemas.facts import (
 )
 from amends.schemas.policy import FailedBy
 
+_OF_AGENTS = (StepEvent, WorkflowEvent)
+
 UNREAD_MAX = 64
 """Records of one workflow that could not be read and are remembered one by one; of those beyond the count is kept."""
 
@@ -180,7 +182,7 @@ def _renews(workflow: Workflow, fact: Fact) -> bool:
     """Any fact of the owner renews its heartbeat. Who is refused the id of a workflow is not its owner; who has not
     heard yet of the epoch it is in (the fold was down, or late) still is."""
     header = workflow.header
-    if header.phase is not Phase.RUNNING or not isinstance(fact, StepEvent | WorkflowEvent):
+    if header.phase is not Phase.RUNNING or not isinstance(fact, _OF_AGENTS):
         return False
     if fact.writer is not Party.AGENT or fact.workflow_offset not in (UNKNOWN_OFFSET, header.started_offset):
         return False

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from dataclasses import replace as replace
 else:
     _R = TypeVar("_R")
+    _new, _set = object.__new__, object.__setattr__
 
     def replace(record: _R, **changes: Any) -> _R:
         """`dataclasses.replace` for records without slots: a copied dict, ten times as fast (the fold's hot spot).
 
         Type checkers see the real one, and check names and types of `changes`.
         """
-        made = object.__new__(type(record))
-        made.__dict__.update(record.__dict__)
-        made.__dict__.update(changes)
+        made = _new(record.__class__)
+        _set(made, "__dict__", record.__dict__ | changes)
         return made
 
 

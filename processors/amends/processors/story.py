@@ -109,7 +109,7 @@ def _headline(workflow: Workflow) -> str:
 
 def fate(workflow: Workflow, step: Step) -> str:
     """Return in a few words what became of a step."""
-    condemned = workflow.is_condemned(step)
+    condemned = step.number in workflow.condemned
     what = owed(step, workflow.contract_of(step)) if condemned else standing(step)
     undo = step.undo
     if what is Standing.ABSENT and (undo is None or undo.state not in CLOSED_UNDO):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from amends.processors.chain import STEPS_MAX, Chain
 from amends.processors.dependencies import WINDOW_OPEN, Dependencies
 from amends.processors.elsewhere import Coverage, is_covered_by_another, may_have_undone
 from amends.processors.policies import policy_of
@@ -32,8 +33,6 @@ from amends.processors.state import (
 from amends.processors.windows import Timetable, closes_at_ms, next_at_ms
 from amends.schemas.contract import Contract, Effect
 from amends.schemas.policy import Around
-
-_UNSURE = (Standing.OPEN, Standing.UNKNOWN)
 
 
 class Contracts(Protocol):
@@ -59,6 +58,7 @@ class Workflow:
     troubled: set[int] = field(default_factory=set[int])  # steps that are or were an incident
     asked: set[int] = field(default_factory=set[int])  # steps of which a person was asked to approve the call
     windows: Timetable = field(default_factory=Timetable)  # owing steps whose undo window closes
+    _marks: dict[int, int] = field(default_factory=dict[int, int])  # which of the sets above a step is in
     _dependencies: Dependencies | None = None
     _moved: set[int] = field(default_factory=set[int])  # steps that changed since the order was last asked for
     coverage: Coverage = field(default_factory=Coverage)  # who may undo whom beside its own undo
@@ -115,11 +115,26 @@ class Workflow:
     def index(self, step: Step) -> None:
         """Bring the sets up to date for one step."""
         number, undo = step.number, step.undo
-        _mark(self.live, number, has_open_attempt(step))
-        _mark(self.unsure, number, standing(step) in _UNSURE)
-        _mark(self.undoing, number, undo is not None and undo.state is UndoState.OPEN)
-        _mark(self.troubled, number, bool(step.troubles))
-        _mark(self.asked, number, step.approval is not None)
+        what = standing(step)
+        if what is Standing.OPEN:
+            marks = 3
+        elif what is Standing.PRESENT:
+            marks = 1 if has_open_attempt(step) else 0
+        else:  # an open attempt would have made it open
+            marks = 2 if what is Standing.UNKNOWN else 0
+        if undo is not None and undo.state is UndoState.OPEN:
+            marks |= 4
+        if step.troubles:
+            marks |= 8
+        if step.approval is not None:
+            marks |= 16
+        if self._marks.get(number, 0) != marks:  # mostly nothing moves: five sets are not touched for each fact
+            self._marks[number] = marks
+            _mark(self.live, number, bool(marks & 1))
+            _mark(self.unsure, number, bool(marks & 2))
+            _mark(self.undoing, number, bool(marks & 4))
+            _mark(self.troubled, number, bool(marks & 8))
+            _mark(self.asked, number, bool(marks & 16))
         if self.header.turns:
             self._index_condemned(step)
 
@@ -148,11 +163,16 @@ class Workflow:
         for step in self.steps:
             self.index(step)
 
-    def order_of_undoing(self) -> Dependencies:
+    def order_of_undoing(self) -> Dependencies | Chain:
         """Return what was built on what, true as of the last fact. Kept from the first time it is asked for; facts
-        between two plans cost it nothing but the steps they changed."""
+        between two plans cost it nothing but the steps they changed. What is but a chain is made anew."""
         if self._dependencies is None:
-            self._dependencies = Dependencies(lifo=not policy_of(self.header).parallel_undos)
+            lifo = not policy_of(self.header).parallel_undos
+            if len(self.steps) <= STEPS_MAX and (lifo or all(step.flow is None for step in self.steps)):
+                self._moved.clear()
+                in_order = (self.steps[number] for _, number in self.order)
+                return Chain((step, self._holds(step), self._closes_at_ms(step)) for step in in_order)
+            self._dependencies = Dependencies(lifo=lifo)
             self._dependencies.build(
                 (step, self._told(step), self._holds(step), self._closes_at_ms(step)) for step in self.steps
             )
