@@ -71,10 +71,11 @@ def _left_or_twice(case: Case) -> Iterable[str]:
 
 
 def _may_stand(case: Case) -> bool:
-    """Whether the workflow succeeded, or claims it and waits for a person to say how an unknown call of it ended."""
+    """Whether the workflow succeeded, or claims it and waits for a person: to say how an unknown call of it ended, or
+    to see to an undo, behind a savepoint, that was given up on."""
     assert case.echo is not None
-    asked = any(incident.kind == "unknown" for incident in case.open_incidents)
-    return case.echo.phase is Phase.SUCCEEDED or (case.echo.phase is Phase.FINISHING and asked)
+    waits = case.echo.phase is Phase.FINISHING and bool(case.open_incidents)
+    return waits or case.echo.phase is Phase.SUCCEEDED
 
 
 def _is_condemned(case: Case, kind: str) -> bool:

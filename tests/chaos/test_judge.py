@@ -37,8 +37,8 @@ class World:
         effect.undone_serials.append(self._next())
         self._fact(UndoEvent(NAME, effect.kind, 0, 1, UndoStatus.UNDONE, "o", tool_name=f"chaos.{effect.kind}"))
 
-    def ask_a_person(self, kind: str) -> None:
-        found = Incident(kind, "unknown", IncidentState.OPEN, 1, "?", "", NAME, 0, kind, f"chaos.{kind}")
+    def ask_a_person(self, kind: str, why: str = "unknown") -> None:
+        found = Incident(kind, why, IncidentState.OPEN, 1, "?", "", NAME, 0, kind, f"chaos.{kind}")
         self.incidents.append(found)
 
     def judged(self, phase: Phase | None, said: str = "", undone_to: int | None = None) -> list[str]:
@@ -90,6 +90,15 @@ def test_behind_the_savepoint_that_was_gone_back_to_all_is_undone_and_before_it_
     assert world.judged(Phase.SUCCEEDED, "Succeeded", savepoint) == []
     world.undo(first)
     assert world.judged(Phase.SUCCEEDED, "Succeeded", savepoint) == ["4"]
+
+
+def test_what_was_made_may_stand_while_a_person_sees_to_an_undo_behind_a_savepoint() -> None:
+    world = World()
+    world.make("keyed")
+    savepoint = len(world.facts) - 1
+    world.make("blind")
+    world.ask_a_person("blind", "undo_failed")
+    assert world.judged(Phase.FINISHING, "Unconfirmed", savepoint) == []
 
 
 def test_a_second_start_of_an_undo_that_has_ended_says_nothing_about_its_order() -> None:
