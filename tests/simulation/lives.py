@@ -11,7 +11,7 @@ from tests.simulation.pipeline import Pipeline
 from tests.simulation.scripts import Script
 from tests.simulation.world import Declined, Tool
 
-from amends.producers.effects import NameSavepoints, Raised, Returned
+from amends.producers.effects import AwaitStanding, NameSavepoints, Raised, Returned
 from amends.producers.flow import call_flow
 from amends.producers.outcome import Call
 from amends.producers.savepoint_flow import savepoint_flow, undo_to_flow
@@ -199,6 +199,8 @@ class Agent:
         after = tuple(f"call-{base}" for base in told)
         calls = self._belief.calls
         for _ in range(self._script.tries_max):
+            if self._pipeline.mix.lives:
+                yield AwaitStanding()  # which life this is
             given = self._given(number, tool)
             call = Call(tool.contract, tool.contract_bytes, given, call_id=call_id, after=after, capture=tool.capture)
             self.calling = (tool, given)
@@ -236,14 +238,15 @@ class Agent:
 
     def _subject(self, number: int, tool: Tool) -> str:
         """What a call is about. Where the undo knows the effect by its subject alone, no two effects share one: an undo
-        that is late must not meet what the next epoch did."""
+        that is late must not meet what the next epoch, or the next life, did."""
         subject = f"{self._script.workflow_id}/call-{number}"
         over, standing, book = self._is_over(number), self._scope.standing, self._scope._book
         if not tool.kind.from_input or standing is None:
             return subject
         step = None if over else book._steps.get(book._newest.get(f"call-{number}", ""))
         epoch = standing.epoch if step is None else step.epoch
-        return f"{subject}@{epoch}" if epoch else subject
+        life = standing.workflow_offset if self._pipeline.mix.lives else 0
+        return f"{subject}@{life}.{epoch}" if life or epoch else subject
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
