@@ -110,6 +110,7 @@ class GroupConsumer(OwnedConsumer):
 
     def _assigned(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
         self._assignments += 1
+        self._reads_elsewhere()
         places = [TopicPartition(p.topic, p.partition) for p in partitions]
         starts = self._on_assigned(places) if self._on_assigned is not None else None
         for partition, place in zip(partitions, places, strict=True):
@@ -119,12 +120,14 @@ class GroupConsumer(OwnedConsumer):
 
     def _revoked(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
         self._assignments += 1
+        self._reads_elsewhere()
         if self._on_revoked is not None:
             self._on_revoked([TopicPartition(p.topic, p.partition) for p in partitions])
         consumer.unassign()
 
     def _partitions_lost(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
         self._assignments += 1
+        self._reads_elsewhere()
         if self._on_lost is not None:
             self._on_lost([TopicPartition(p.topic, p.partition) for p in partitions])
         consumer.unassign()

@@ -7,6 +7,7 @@ return, so every call from another thread raises at once. What has arrived is ta
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -93,15 +94,31 @@ class OwnedConsumer:
         # Else the group rebalanced in between. The first record is of an assignment that has ended; if its partition
         # came back, it is read again from what was committed, and would come after itself.
         self._loaded = LOAD_RECORDS <= len(messages) < max_records
+        return self._batch_of(messages)
+
+    def _batch_of(self, messages: list[Message]) -> Batch:
         batch = Batch([], {})
+        again: dict[TopicPartition, int] = {}
+        holes = None if self._true_ends is None else self._true_ends.holes
         for message in messages:
             error = message.error()
+            if holes is not None and again and _place_of(message) in again:
+                continue  # behind a hole, or its end
             if error is None:
+                if (
+                    holes is not None
+                    and (missing := holes.is_before(_place_of(message), _offset_of(message))) is not None
+                ):
+                    again[_place_of(message)] = missing
+                    continue
                 batch.records.append(record_of(message))
             elif error.code() == KafkaError._PARTITION_EOF:
                 batch.ends[_place_of(message)] = _offset_of(message)
             else:
                 _raise_if_grave(error, message)
+        for place, offset in again.items():
+            with contextlib.suppress(KafkaException):  # taken away meanwhile: whoever has it now begins elsewhere
+                self._mine().seek(ClientPartition(*place, offset))
         return batch
 
     def assignment(self) -> list[TopicPartition]:
@@ -124,7 +141,12 @@ class OwnedConsumer:
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at `offset`. The partition must be assigned and have been polled."""
+        self._reads_elsewhere()
         self._mine().seek(ClientPartition(*partition, offset))
+
+    def _reads_elsewhere(self) -> None:
+        if self._true_ends is not None:
+            self._true_ends.holes.forget()
 
     @property
     def reads_embedded(self) -> bool:

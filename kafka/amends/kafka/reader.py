@@ -38,6 +38,7 @@ class PartitionConsumer(OwnedConsumer):
         """
         consumer = self._mine()
         found = self._resolved(starts, deadline_ms)
+        self._reads_elsewhere()
         consumer.incremental_assign([ClientPartition(*place, offset) for place, offset in found.items()])
         return found
 
@@ -45,12 +46,14 @@ class PartitionConsumer(OwnedConsumer):
         """Read these no longer; those not read are ignored."""
         consumer = self._mine()
         held = set(self.assignment())
+        self._reads_elsewhere()
         consumer.incremental_unassign([ClientPartition(*p) for p in partitions if p in held])
 
     def replace(self, starts: Mapping[TopicPartition, int], deadline_ms: int = REQUEST_MS) -> dict[TopicPartition, int]:
         """Read these partitions and no others; return the offsets they begin at. Raises ReadTimedOut."""
         consumer = self._mine()
         found = self._resolved(starts, deadline_ms)
+        self._reads_elsewhere()
         consumer.assign([ClientPartition(*place, offset) for place, offset in found.items()])
         return found
 
