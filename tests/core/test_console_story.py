@@ -191,7 +191,10 @@ ANY_FACT = any_record(StepEvent, WorkflowEvent, UndoEvent, Resolution, Timeout, 
 @settings(max_examples=200)
 @given(st.lists(ANY_FACT, max_size=6), st.none() | any_record(WorkflowEcho), st.lists(any_record(Incident), max_size=2))
 def test_any_facts_make_a_story(facts: list[Any], said: WorkflowEcho | None, incidents: list[Incident]) -> None:
-    tell("order-1", said, [Placed(offset, offset, fact) for offset, fact in enumerate(facts)], incidents)
+    story = tell("order-1", said, [Placed(offset, offset, fact) for offset, fact in enumerate(facts)], incidents)
+    assert story.workflow_id == "order-1"
+    assert len(story.moments) <= len(facts)
+    assert all(moment.what for moment in story.moments)
 
 
 @settings(max_examples=200)

@@ -263,7 +263,11 @@ def test_a_wrong_declaration_is_refused_with_its_line_and_what_to_change(declare
     ],
 )
 def test_what_may_fit_is_let_be(handler: Callable[..., Any], text: str) -> None:
-    _undo_of(_takes_order, handler, text)
+    declared = compensable("a")(_takes_order)
+    declared.undo(arguments={"x": text})(handler)
+    terms = declared.tool.contract.undo
+    assert terms is not None
+    assert terms.arguments == {"x": text}
 
 
 def test_a_probe_without_an_undo_needs_a_name_that_can_be_a_lane() -> None:

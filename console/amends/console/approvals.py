@@ -7,26 +7,21 @@ from typing import Annotated
 
 import typer
 
-from amends.console.exits import NEEDS_ATTENTION, NOT_FOUND, USAGE, Stop
+from amends.console.exits import NEEDS_ATTENTION, USAGE, Stop, the_only
 from amends.console.granting import Request, newest_first, ruling, state_of, why_not
-from amends.console.incidents import user_of_machine
 from amends.console.options import AsJson, Check, Kafka, Limit
 from amends.console.output import as_json, bytes_as_json, moment, show_fields, show_json, show_table, show_text
 from amends.console.read_model import Latest
-from amends.console.reading import kafka_settings, placed, read_one, read_partition, read_topics
-from amends.console.resolving import write
+from amends.console.reading import echo_of, kafka_settings, placed, read_one, read_topics
+from amends.console.writing import By, DryRun, Reason, confirmed, places, require_reason, say_written, user_of_machine
 from amends.kafka.records import TopicPartition
 from amends.kafka.settings import KafkaSettings
-from amends.schemas.commands import Incident, WorkflowEcho
+from amends.schemas.commands import Incident
 from amends.schemas.facts import Decision, StepEvent
-from amends.schemas.keys import record_key
 from amends.tools.durations import duration_ms
 
 app = typer.Typer(no_args_is_help=True, help="Calls that wait for a person, and his word.")
 
-By = Annotated[str | None, typer.Option("--by", help="Who decides. Otherwise the user of this machine.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; the agent is told, and it stays on the ledger.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the decision, write nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask before it is written. The id then has its number: ID.N.")]
 Wanted = Annotated[str, typer.Argument(metavar="ID", help="Of the request, as `list` shows it, or how it begins.")]
 
@@ -38,14 +33,6 @@ def _read(settings: KafkaSettings) -> list[Request]:
     return newest_first(table.rows())
 
 
-def _echo(settings: KafkaSettings, request: Request) -> WorkflowEcho | None:
-    echoes = Latest(WorkflowEcho)
-    workflow_id = request.incident.workflow_id
-    for record in read_partition(settings, settings.topics.workflows, record_key(workflow_id)):
-        echoes.fold(record)
-    return echoes.get(workflow_id)
-
-
 def _asked(settings: KafkaSettings, request: Request) -> StepEvent | None:
     """Return the fact that asks, None where the ledger no longer holds it."""
     place = TopicPartition(settings.topics.ledger, request.incident.partition)
@@ -55,12 +42,8 @@ def _asked(settings: KafkaSettings, request: Request) -> StepEvent | None:
 
 
 def _find(settings: KafkaSettings, wanted: str) -> Request:
-    found = [request for request in _read(settings) if request.fits(wanted)]
-    if not found:
-        raise Stop(f"nobody asks for an approval {wanted!r}", NOT_FOUND)
-    if len(found) > 1:
-        raise Stop(f"{wanted!r} fits {len(found)} requests: {', '.join(r.id for r in found[:5])}", USAGE)
-    return found[0]
+    found = {request.id: request for request in _read(settings) if request.fits(wanted)}
+    return the_only(found, wanted, "requests", none=f"nobody asks for an approval {wanted!r}")
 
 
 @app.command("list")
@@ -159,32 +142,24 @@ def _decide(
     how: tuple[bool, bool, bool],
 ) -> None:
     dry_run, yes, json_wanted = how
-    if not reason.strip():
-        raise Stop("--reason is empty: whoever reads this later wants to know why", USAGE)
+    require_reason(reason)
     request = _find(settings, wanted)
     if yes and not request.is_numbered(wanted):
         raise Stop(f"with --yes, say which request you have looked at: {request.short_id}", USAGE)
     now_ms = int(time.time() * 1000)
     fact = ruling(request, decision, by or user_of_machine(), reason, now_ms, stands_ms)
-    refused = why_not(request, fact, _echo(settings, request), now_ms, wanted)
+    refused = why_not(request, fact, echo_of(settings, request.incident.workflow_id), now_ms, wanted)
     if refused:
         raise Stop(refused, NEEDS_ATTENTION)
     if not json_wanted:
         _show(settings, request, as_json=False)
         until = f" until {moment(fact.expires_at_ms)} UTC" if fact.expires_at_ms else ""
         show_text(f"\n{fact.by} {'approves' if decision is Decision.APPROVE else 'rejects'} it{until}: {reason}")
-    if not dry_run and not yes:
-        typer.confirm("Write this decision to the ledger?", abort=True, err=True)
-    acks = [] if dry_run else write(settings, [fact])
+    acks = confirmed(settings, [fact], "Write this decision to the ledger?", dry_run=dry_run, yes=yes)
     if json_wanted:
-        places = [{"partition": ack.partition, "offset": ack.offset} for ack in acks]
-        show_json({"request": request.id, "resolution": fact, "written": places})
-    elif dry_run:
-        typer.echo("Nothing was written (--dry-run).")
+        show_json({"request": request.id, "resolution": fact, "written": places(acks)})
     else:
-        where = ", ".join(f"{ack.partition}:{ack.offset}" for ack in acks)
-        typer.echo(f"Written to {settings.topics.ledger} at {where}.")
-        typer.echo(f"What came of it: amends approvals show {request.short_id}")
+        say_written(settings, acks, dry_run, f"amends approvals show {request.short_id}")
 
 
 def _fields(request: Request, now_ms: int) -> dict[str, object]:
@@ -202,7 +177,7 @@ def _show(settings: KafkaSettings, request: Request, *, as_json: bool) -> None:
     now_ms = int(time.time() * 1000)
     fact = _asked(settings, request)
     arguments = None if fact is None or fact.input_payload is None else bytes_as_json(fact.input_payload)
-    echo = _echo(settings, request)
+    echo = echo_of(settings, request.incident.workflow_id)
     told = next((t for t in echo.approvals if t.step_id == request.incident.step_id), None) if echo else None
     if as_json:
         show_json({**_fields(request, now_ms), "arguments": arguments, "told": told})

@@ -8,11 +8,11 @@ import typer
 
 from amends.console.containing import ask
 from amends.console.exits import USAGE, Stop
-from amends.console.incidents import user_of_machine
 from amends.console.options import AsJson, Kafka, Since, since_ms
 from amends.console.read_model import Latest, WorkflowFilter
 from amends.console.reading import kafka_settings, read_topics
 from amends.console.undoing import UNDOABLE, Request, subject_of
+from amends.console.writing import By, DryRun, Reason, Yes, user_of_machine
 from amends.schemas.commands import WorkflowEcho
 
 app = typer.Typer()
@@ -20,13 +20,13 @@ app = typer.Typer()
 
 @app.command("contain")
 def contain(
-    reason: Annotated[str, typer.Option("--reason", help="Why; it stays on the ledger.")],
+    reason: Reason,
     agent: Annotated[str | None, typer.Option("--agent", help="What this agent did.")] = None,
     since: Since = None,
     open_only: Annotated[bool, typer.Option("--open", help="Only what has not succeeded yet.")] = False,
-    by: Annotated[str | None, typer.Option("--by", help="Who asks. Otherwise the user of this machine.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be undone, write nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask before it is written.")] = False,
+    by: By = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
     kafka: Kafka = None,
 ) -> None:

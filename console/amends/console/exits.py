@@ -1,6 +1,11 @@
-"""What the exit codes of `amends` mean. 2 (wrong arguments) is also what the command line itself ends with."""
+"""What the exit codes of `amends` mean (2, wrong arguments, is the command line's own), and how a command ends."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+Row = TypeVar("Row")
 
 OK = 0
 FAILED = 1  # amends could not do it: Kafka does not answer, topics are missing, an extra is not installed
@@ -17,3 +22,12 @@ class Stop(Exception):  # noqa: N818 - an end with words and a code, not always 
         super().__init__(words)
         self.words = words
         self.code = code
+
+
+def the_only(found: Mapping[str, Row], wanted: str, what: str, *, none: str) -> Row:
+    """Return the only one of `found`, by id, that a person meant by `wanted`. Raises Stop if it is none or several."""
+    if not found:
+        raise Stop(none, NOT_FOUND)
+    if len(found) > 1:
+        raise Stop(f"{wanted!r} fits {len(found)} {what}: {', '.join(list(found)[:5])}", USAGE)
+    return next(iter(found.values()))

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import getpass
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from amends.console.exits import NEEDS_ATTENTION, NOT_FOUND, USAGE, Stop
+from amends.console.exits import NEEDS_ATTENTION, USAGE, Stop, the_only
 from amends.console.options import AsJson, Check, Kafka, Limit
 from amends.console.output import moment, show_fields, show_json, show_table, show_text, show_title
 from amends.console.read_model import IncidentFilter, Latest, by_prefix
 from amends.console.reading import kafka_settings, read_topics
-from amends.console.resolving import decide, write
+from amends.console.resolving import decide
 from amends.console.rulings import Refused, Ruling
+from amends.console.writing import (
+    By,
+    DryRun,
+    Reason,
+    Yes,
+    confirmed,
+    places,
+    require_reason,
+    say_written,
+    user_of_machine,
+)
 from amends.schemas.commands import Incident
 from amends.schemas.decisions import word_of
 from amends.schemas.facts import Decision, Resolution
@@ -85,12 +95,8 @@ def list_incidents(
 
 
 def _find(kafka: str | None, incident: str) -> Incident:
-    found = by_prefix(_read(kafka), incident)
-    if not found:
-        raise Stop(f"there is no incident {incident!r}", NOT_FOUND)
-    if len(found) > 1:
-        raise Stop(f"{incident!r} fits {len(found)} incidents: {', '.join(i.incident_id for i in found[:5])}", USAGE)
-    return found[0]
+    rows = {row.incident_id: row for row in by_prefix(_read(kafka), incident)}
+    return the_only(rows, incident, "incidents", none=f"there is no incident {incident!r}")
 
 
 @app.command("show")
@@ -130,18 +136,17 @@ def show_incident(
 def resolve(
     incident: Annotated[str, typer.Argument(metavar="INCIDENT", help="Its id, or how it begins.")],
     decision: Annotated[Choice, typer.Option("--decision", help="What is to be so from now on.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; it stays on the ledger.")],
-    by: Annotated[str | None, typer.Option("--by", help="Who decides. Otherwise the user of this machine.")] = None,
+    reason: Reason,
+    by: By = None,
     evidence: Annotated[str, typer.Option("--evidence", help="What was seen: a link, a number at the remote.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the decision, write nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask before it is written.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
     kafka: Kafka = None,
 ) -> None:
     """Decide an incident. retry: try its undo again. mark-undone: it was undone by hand. present, mark-absent: the call
     happened, or did not. accept-loss: it stays as it is. It counts for the version that was shown, for no later one."""
-    if not reason.strip():
-        raise Stop("--reason is empty: whoever reads this later wants to know why", USAGE)
+    require_reason(reason)
     row, settings = _find(kafka, incident), kafka_settings(kafka)
     ruling = Ruling(Decision(decision.value.replace("-", "_")), by or user_of_machine(), reason, evidence)
     try:
@@ -150,26 +155,11 @@ def resolve(
         raise Stop(str(refused), NEEDS_ATTENTION if refused.late else USAGE) from None
     if not as_json:
         _show_decision(row, ruling, facts)
-    if not dry_run and not yes:
-        typer.confirm("Write this decision to the ledger?", abort=True, err=True)
-    acks = [] if dry_run else write(settings, facts)
+    acks = confirmed(settings, facts, "Write this decision to the ledger?", dry_run=dry_run, yes=yes)
     if as_json:
-        places = [{"partition": ack.partition, "offset": ack.offset} for ack in acks]
-        show_json({"incident_id": row.incident_id, "resolutions": facts, "written": places})
-    elif dry_run:
-        typer.echo("Nothing was written (--dry-run).")
+        show_json({"incident_id": row.incident_id, "resolutions": facts, "written": places(acks)})
     else:
-        where = ", ".join(f"{ack.partition}:{ack.offset}" for ack in acks)
-        typer.echo(f"Written to {settings.topics.ledger} at {where}.")
-        typer.echo(f"What came of it: amends incidents show {row.incident_id[:8]}")
-
-
-def user_of_machine() -> str:
-    """Return who decides where --by does not say. Raises Stop if the machine does not know."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        raise Stop("this machine does not know your name: give it with --by", USAGE) from None
+        say_written(settings, acks, dry_run, f"amends incidents show {row.incident_id[:8]}")
 
 
 def _show_decision(row: Incident, ruling: Ruling, facts: list[Resolution]) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 
+from amends.console.read_model import Latest
 from amends.console.steps import Placed
 from amends.kafka.consumer import HEAD, PartitionReader
 from amends.kafka.options import logger as client_logger
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings, load_settings
 from amends.schemas.codec import UnreadableRecord, decode
+from amends.schemas.commands import WorkflowEcho
 from amends.schemas.facts import Fact
-from amends.schemas.keys import partition_for
+from amends.schemas.keys import partition_for, record_key
 
 
 def kafka_settings(bootstrap_servers: str | None = None) -> KafkaSettings:
@@ -45,6 +47,14 @@ def read_partition(
         for record in _read(reader, {place: start}):
             if record.key == key:
                 yield record
+
+
+def echo_of(settings: KafkaSettings, workflow_id: str) -> WorkflowEcho | None:
+    """Return what the fold last said of a workflow; None if nothing is held. Raises KafkaFault."""
+    echoes = Latest(WorkflowEcho)
+    for record in read_partition(settings, settings.topics.workflows, record_key(workflow_id)):
+        echoes.fold(record)
+    return echoes.get(workflow_id)
 
 
 def read_one(settings: KafkaSettings, place: TopicPartition, offset: int) -> Record | None:

@@ -8,14 +8,14 @@ import typer
 
 from amends.console.containing import ask, subject
 from amends.console.exits import NEEDS_ATTENTION, NOT_FOUND, Stop
-from amends.console.incidents import user_of_machine
 from amends.console.options import AsJson, Check, Kafka, Limit, Since, since_ms
 from amends.console.output import moment, show_fields, show_json, show_table, show_text, show_title
 from amends.console.phrases import CLOSED_AS
 from amends.console.read_model import Latest, WorkflowFilter, with_open_incidents
-from amends.console.reading import kafka_settings, placed, read_partition, read_topics
+from amends.console.reading import echo_of, kafka_settings, placed, read_partition, read_topics
 from amends.console.story import Story, tell
 from amends.console.undoing import Request
+from amends.console.writing import By, DryRun, Reason, Yes, user_of_machine
 from amends.kafka.settings import KafkaSettings
 from amends.schemas.commands import Incident, Phase, WorkflowEcho
 from amends.schemas.keys import record_key
@@ -103,11 +103,11 @@ def show_workflow(
 @app.command("undo")
 def undo_workflows(
     workflow_ids: Annotated[list[str], typer.Argument(metavar="WORKFLOW...", help="Ids of workflows.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; it stays on the ledger.")],
+    reason: Reason,
     savepoint: Annotated[str | None, typer.Option("--to", help="Only what it did after this savepoint.")] = None,
-    by: Annotated[str | None, typer.Option("--by", help="Who asks. Otherwise the user of this machine.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be undone, write nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask before it is written.")] = False,
+    by: By = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
     kafka: Kafka = None,
 ) -> None:
@@ -120,10 +120,7 @@ def undo_workflows(
 
 def _story(settings: KafkaSettings, workflow_id: str) -> Story:
     key, topics = record_key(workflow_id), settings.topics
-    echoes = Latest(WorkflowEcho)
-    for record in read_partition(settings, topics.workflows, key):
-        echoes.fold(record)
-    echo = echoes.get(workflow_id)
+    echo = echo_of(settings, workflow_id)
     start = echo.workflow_offset if echo is not None and echo.workflow_offset >= 0 else None
     facts = [placed(record) for record in read_partition(settings, topics.ledger, key, from_offset=start)]
     incidents = Latest(Incident)
