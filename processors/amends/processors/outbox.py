@@ -8,7 +8,7 @@ from amends.processors import approving, asking, children, story
 from amends.processors.acknowledging import version_of
 from amends.processors.echoing import Echoed, echo_of, echoed
 from amends.processors.emission import Emission, LedgerRecord
-from amends.processors.plan import Plan, entry, lane_of
+from amends.processors.plan import Plan, entry
 from amends.processors.state import CLOSED_PHASES, Ask, Step, Trouble, UndoState
 from amends.processors.terms import Terms
 from amends.processors.undos import GIVEN_UP
@@ -25,6 +25,7 @@ from amends.schemas.commands import (
     ResendCommand,
     UndoCommand,
 )
+from amends.schemas.contract import lane_of
 from amends.schemas.envelope import headers_of
 from amends.schemas.facts import Carry, Timeout
 from amends.schemas.keys import incident_id, undo_key

@@ -28,8 +28,7 @@ from amends.processors.state import (
 from amends.processors.undos import forgotten_at_ms, shows_whether_undone
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Command, Phase, ProbeCommand, ResendCommand, UndoCommand, UndoEntry
-from amends.schemas.contract import COMPARE, Contract, Idempotency, UndoTerms
-from amends.schemas.contract import lane_of as lane_of  # the outbox has it from here
+from amends.schemas.contract import COMPARE, Contract, Idempotency, UndoTerms, lane_of
 from amends.schemas.keys import forward_key, undo_key
 
 COMMANDED_MAX = 32

@@ -19,7 +19,7 @@ from amends.processors.state import CLOSED_UNDO, Step, UndoState, has_open_attem
 from amends.processors.undos import forgotten_at_ms
 from amends.processors.windows import is_closed
 from amends.processors.workflow import Workflow
-from amends.schemas.contract import Contract
+from amends.schemas.contract import Contract, lane_of
 
 RUN_MAX = 32
 EXAMINED_MAX = 64
@@ -57,7 +57,7 @@ def ready(workflow: Workflow, bounds: Bounds, now_ms: int, wake: Callable[[int],
     for queue in dependencies.ready.values():
         heads.extend(_of_tool(workflow, queue[:EXAMINED_MAX], bounds, now_ms, wake, under_way, made))
     for _, step, contract in sorted(heads, key=lambda head: head[0]):
-        lane = _lane(contract)
+        lane = lane_of(contract)
         if under_way[lane] < bounds.of_lane:
             under_way[lane] += 1
             made.runs.append(_run(workflow, dependencies, step, contract, now_ms))
@@ -85,7 +85,7 @@ def _of_tool(
             continue
         if step.undo is not None and step.undo.state is UndoState.OPEN:
             free -= 1
-            under_way[_lane(contract)] += 1
+            under_way[lane_of(contract)] += 1
         elif step.undo is None or step.undo.state in CLOSED_UNDO:
             if len(made.unsure) < bounds.of_lane:
                 made.unsure.append((step, contract))
@@ -124,7 +124,7 @@ def _run(workflow: Workflow, dependencies: Dependencies | Chain, step: Step, con
                     continue
                 if not dependencies.is_pending(base):
                     done.append(base)
-                elif (member := _member(workflow, base, _lane(contract), now_ms)) is not None:
+                elif (member := _member(workflow, base, lane_of(contract), now_ms)) is not None:
                     heappush(waiting, (dependencies.rank_of(base), *member))
         if not waiting:
             break
@@ -137,11 +137,7 @@ def _run(workflow: Workflow, dependencies: Dependencies | Chain, step: Step, con
 def _member(workflow: Workflow, number: int, lane: str, now_ms: int) -> tuple[Step, Contract] | None:
     step = workflow.steps[number]
     contract = workflow.contract_of(step)
-    if contract is None or _lane(contract) != lane or has_open_attempt(step):
+    if contract is None or lane_of(contract) != lane or has_open_attempt(step):
         return None
     due_ms = _due_at_ms(step, contract, now_ms)
     return (step, contract) if due_ms is not None and due_ms <= now_ms else None
-
-
-def _lane(contract: Contract) -> str:
-    return contract.undo.lane if contract.undo is not None else contract.tool_name.partition(".")[0]
