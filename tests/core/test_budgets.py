@@ -108,12 +108,18 @@ def breaker_incidents(ledger: Ledger) -> list[Incident]:
 # --- a broken tool ----------------------------------------------------------------------------------------------------
 
 
-def test_a_broken_tool_is_left_alone_after_a_few_one_incident_says_so_and_when_mended_all_are_undone() -> None:
+def with_a_broken_tool(workflows: int) -> tuple[Ledger, Remote]:
+    """Return a ledger on which so many workflows have turned, each with a `pay` to undo, and a remote that refuses."""
     ledger = ledger_of()
     remote = Remote(ledger)
     remote.broken.add("pay")
-    for number in range(500):
+    for number in range(workflows):
         turned(ledger, f"w{number}")
+    return ledger, remote
+
+
+def test_a_broken_tool_is_left_alone_after_a_few_one_incident_says_so_and_when_mended_all_are_undone() -> None:
+    ledger, remote = with_a_broken_tool(500)
     for _ in range(60):
         remote.work()
         ledger.wait(1_000)
@@ -156,11 +162,7 @@ def test_a_run_is_cut_before_the_tool_that_is_left_alone() -> None:
 
 
 def test_after_the_pause_one_undo_is_tried_and_no_other_until_it_ended() -> None:
-    ledger = ledger_of()
-    remote = Remote(ledger)
-    remote.broken.add("pay")
-    for number in range(50):
-        turned(ledger, f"w{number}")
+    ledger, remote = with_a_broken_tool(50)
     remote.work_off()
     assert ledger.partition.breaker("pay").is_open
     before = len(ledger.commanded())
@@ -172,11 +174,7 @@ def test_after_the_pause_one_undo_is_tried_and_no_other_until_it_ended() -> None
 
 
 def test_once_it_works_again_undos_go_on_a_few_at_a_time() -> None:
-    ledger = ledger_of()
-    remote = Remote(ledger)
-    remote.broken.add("pay")
-    for number in range(200):
-        turned(ledger, f"w{number}")
+    ledger, remote = with_a_broken_tool(200)
     remote.work_off()
     remote.broken.clear()
     ledger.wait(1_100)
@@ -189,11 +187,7 @@ def test_once_it_works_again_undos_go_on_a_few_at_a_time() -> None:
 
 
 def test_a_breaker_survives_a_restart_of_the_processor() -> None:
-    ledger = ledger_of()
-    remote = Remote(ledger)
-    remote.broken.add("pay")
-    for number in range(50):
-        turned(ledger, f"w{number}")
+    ledger, remote = with_a_broken_tool(50)
     remote.work()
     opened = ledger.partition.breaker("pay")
     before = len(ledger.commanded())
@@ -204,11 +198,7 @@ def test_a_breaker_survives_a_restart_of_the_processor() -> None:
 
 
 def test_the_incident_of_a_breaker_is_closed_by_whoever_owns_the_partition_then() -> None:
-    ledger = ledger_of()
-    remote = Remote(ledger)
-    remote.broken.add("pay")
-    for number in range(20):
-        turned(ledger, f"w{number}")
+    ledger, remote = with_a_broken_tool(20)
     for _ in range(20):
         remote.work_off()
         ledger.wait(1_000)
@@ -221,11 +211,7 @@ def test_the_incident_of_a_breaker_is_closed_by_whoever_owns_the_partition_then(
 
 
 def test_a_person_who_retries_an_undo_of_the_tool_has_it_tried_at_once() -> None:
-    ledger = ledger_of()
-    remote = Remote(ledger)
-    remote.broken.add("pay")
-    for number in range(50):
-        turned(ledger, f"w{number}")
+    ledger, remote = with_a_broken_tool(50)
     remote.work_off()
     before = len(ledger.commanded())
     ledger.append(Resolution("w0", Decision.RETRY, Party.PERSON, "ann", step_id="w0.pay"))
@@ -233,11 +219,7 @@ def test_a_person_who_retries_an_undo_of_the_tool_has_it_tried_at_once() -> None
 
 
 def test_a_person_who_says_that_a_tool_is_mended_has_it_tried_at_once_and_no_workflow_is_made_of_it() -> None:
-    ledger = ledger_of()
-    remote = Remote(ledger)
-    remote.broken.add("pay")
-    for number in range(50):
-        turned(ledger, f"w{number}")
+    ledger, remote = with_a_broken_tool(50)
     for _ in range(20):
         remote.work_off()
         ledger.wait(1_000)
