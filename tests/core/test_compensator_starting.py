@@ -90,4 +90,4 @@ def test_only_where_no_broker_answers_is_starting_again_all_there_is_to_do(
     monkeypatch.setattr(command, "serve", fails)
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    assert CliRunner().invoke(command.app, ["shop"]).exit_code == code
+    assert CliRunner().invoke(command.app, ["shop", "--kafka", "127.0.0.1:1"]).exit_code == code

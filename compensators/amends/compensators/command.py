@@ -18,6 +18,7 @@ from amends.compensators.waiting import HandlersMissing
 from amends.compensators.worker import Worker
 from amends.kafka.errors import KafkaFault, ReadTimedOut, SettingsWrong
 from amends.kafka.seldom import collect_seldom
+from amends.kafka.servers import kafka_of_settings
 from amends.kafka.settings import KafkaSettings, load_settings
 from amends.tools.errors import ContractError
 
@@ -57,7 +58,7 @@ def compensator(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     sys.path.insert(0, "")
     try:
-        cluster = load_settings(KafkaSettings, "kafka", bootstrap_servers=kafka)
+        cluster = kafka_of_settings(kafka)
         settings = load_settings(
             CompensatorSettings,
             "compensator",

@@ -49,7 +49,10 @@ def lanes_to_serve(kafka: KafkaSettings, settings: CompensatorSettings, tools: H
     lanes = settings.lanes or tools.lanes
     modules = ", ".join(settings.modules) or "none"
     if not lanes:
-        raise SettingsWrong(f"no loaded tool has an undo (modules: {modules}): name the modules that declare them")
+        raise SettingsWrong(
+            f"no loaded tool has an undo (modules: {modules}): name the modules that declare them, "
+            "as arguments or in AMENDS_COMPENSATOR__MODULES"
+        )
     for lane in lanes:
         if lane not in kafka.lanes:
             raise SettingsWrong(

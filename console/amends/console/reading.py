@@ -10,7 +10,8 @@ from amends.console.steps import Placed
 from amends.kafka.consumer import HEAD, PartitionReader
 from amends.kafka.options import logger as client_logger
 from amends.kafka.records import Record, TopicPartition
-from amends.kafka.settings import KafkaSettings, load_settings
+from amends.kafka.servers import kafka_of_settings
+from amends.kafka.settings import KafkaSettings
 from amends.schemas.codec import UnreadableRecord, decode
 from amends.schemas.commands import WorkflowEcho
 from amends.schemas.facts import Fact
@@ -21,7 +22,7 @@ def kafka_settings(bootstrap_servers: str | None = None) -> KafkaSettings:
     """Return the settings of the environment and file, with other servers if given. Raises SettingsWrong."""
     # The client says the same thing many times a second when a broker is down; the error at the end says it once.
     client_logger.setLevel(logging.CRITICAL)
-    return load_settings(KafkaSettings, "kafka", bootstrap_servers=bootstrap_servers)
+    return kafka_of_settings(bootstrap_servers)
 
 
 def read_topics(settings: KafkaSettings, topics: Iterable[str]) -> Iterator[Record]:

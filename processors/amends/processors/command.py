@@ -15,6 +15,7 @@ import typer
 from amends.kafka.errors import SettingsWrong
 from amends.kafka.health import HealthServer
 from amends.kafka.seldom import collect_seldom
+from amends.kafka.servers import kafka_of_settings
 from amends.kafka.settings import KafkaSettings, load_settings
 from amends.processors.breakers import BreakerTerms
 from amends.processors.engine import EngineError, FoldFactory
@@ -53,7 +54,7 @@ def processor(
 ) -> None:
     """Run until SIGTERM or Ctrl-C, then stop after a last checkpoint. Start as many as there are partitions at most."""
     try:
-        kafka = load_settings(KafkaSettings, "kafka")
+        kafka = kafka_of_settings()
         settings = load_settings(ProcessorSettings, "processor", instance_id=instance_id, health_port=health_port)
     except SettingsWrong as wrong:
         typer.echo(f"amends processor: {wrong}", err=True)
