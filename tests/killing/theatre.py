@@ -53,14 +53,22 @@ class Theatre:
     """Made by `theatre`. `play` may be called from several threads at once."""
 
     def __init__(
-        self, settings: KafkaSettings, redis_url: str, outside: Remotes, parts: Parts, method: str, gates: Gates
+        self,
+        settings: KafkaSettings,
+        redis_url: str,
+        outside: Remotes,
+        parts: Parts,
+        method: str,
+        gates: Gates,
+        stage: Stage | None = None,
     ) -> None:
         self.settings = settings
         self.outside = outside
         self.method = method
         self.parts = parts
         self.runs: dict[str, Run] = {}
-        self.stage = Stage(parts, self._tell)
+        self.stage = stage or Stage(parts, self._tell)
+        self.stage.told = self._tell
         self.listener = Listener(settings, self._heard)
         self.orders = gates.orders
         self.orders.hit = self._hit
@@ -89,7 +97,7 @@ class Theatre:
         self.runs[run.order] = run
         self.orders.add(run.order, plan)
         arguments = [run.order, "--payment-method", self.method]
-        run.agent = self.parts.python(
+        run.agent = self.parts_of(run).python(
             f"agent-{run.order}", "amends.local.story.agent", *arguments, on_line=lambda line: self._tell(line, run)
         )
         run.said = self._await_agent(run, run.agent)
@@ -97,6 +105,10 @@ class Theatre:
         self.judge(run, self.outside.world())
         run.took_s = time.monotonic() - run.begun_s
         return run
+
+    def parts_of(self, run: Run) -> Parts:
+        """Return those of which the agent of a run is to be."""
+        return self.parts
 
     def judge(self, run: Run, world: list[Thing]) -> None:
         """Add what is wrong with the world of this run, and what nobody should have been asked about."""

@@ -24,9 +24,12 @@ from amends.kafka.producing import Answer, Client
 from amends.kafka.records import Ack, Headers, Writable
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.waiting import Blocker, Callback, OnDone, Waiter
+from amends.schemas.older import NewerThanRelease, older
 
 QUEUE_FULL_WAIT_MS = 2
 _QUEUE_FULL = "_QUEUE_FULL"
+NEWER = "NEWER_THAN_RELEASE"
+"""`code` of a record that the release named by `records_of` can't say. It would be refused again."""
 
 
 class Publisher:
@@ -44,6 +47,7 @@ class Publisher:
         self._settings = settings
         self._deadline_ms = deadline_ms
         self._queue_max = queue_max
+        self._older = None if settings.records_of is None else older(settings.records_of)
         self._client: Client | None = None
         self._closed = False
         self._begin_process()
@@ -220,6 +224,11 @@ class Publisher:
         partition: int | None,
         answer: Answer,
     ) -> NotWritten | None:
+        if self._older is not None and value is not None:
+            try:
+                value = self._older(value)
+            except NewerThanRelease as newer:
+                return NotWritten(str(newer), code=NEWER)
         client = self._client
         if client is None or client.broken or client.pid != os.getpid():
             client = self._open()

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator,
 
 from amends.kafka.loading import load_settings
 from amends.kafka.options import check_options, is_secret
+from amends.schemas.releases import released_versions
 from amends.schemas.topics import DAY_MS, Topics
 
 __all__ = ["KafkaSettings", "load_settings"]
@@ -32,6 +33,8 @@ class KafkaSettings(BaseModel):
         replication_factor: for topics that are created, and the least that is accepted.
         ledger_retention_ms: for a ledger that is created, and the least that is accepted: twice the longest workflow,
             an hour or more.
+        records_of: the release whose records are written, while processes of it still run; None: this one's
+            (docs/upgrades.md).
         embedded: the broker is the embedded one: no isolation, no append time, no compaction, memory only; a fetch
             there doesn't wake on new data, so clients ask more often.
         options: options of the client, as librdkafka spells them.
@@ -46,6 +49,7 @@ class KafkaSettings(BaseModel):
     partitions: PositiveInt = 8
     replication_factor: PositiveInt = 3
     ledger_retention_ms: Annotated[int, Field(ge=HOUR_MS)] = 30 * DAY_MS
+    records_of: str | None = None
     embedded: bool = False
     options: dict[str, str] = Field(default_factory=dict, repr=False)
 
@@ -55,6 +59,13 @@ class KafkaSettings(BaseModel):
         if len(set(lanes)) != len(lanes):
             raise ValueError("two lanes have the same name")
         return lanes
+
+    @field_validator("records_of")
+    @classmethod
+    def _release_is_known(cls, version: str | None) -> str | None:
+        if version is not None and version not in released_versions():
+            raise ValueError(f"no release {version!r}: those whose records can be written are {_listed()}")
+        return version
 
     @model_validator(mode="before")
     @classmethod
@@ -79,3 +90,7 @@ class KafkaSettings(BaseModel):
         """Return the settings for people, with secrets hidden."""
         options = {name: "********" if is_secret(name) else value for name, value in self.options.items()}
         return {**self.model_dump(exclude={"options"}), "options": options}
+
+
+def _listed() -> str:
+    return ", ".join(released_versions())

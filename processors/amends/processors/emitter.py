@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 
 from amends.kafka.letters import compressing, is_large, letting_through
-from amends.kafka.publisher import Ack, Publisher, WriteError
+from amends.kafka.publisher import NEWER, Ack, Publisher, WriteError
 from amends.kafka.settings import KafkaSettings
 from amends.processors.emission import Emission
 from amends.processors.engine import EngineError
 from amends.processors.tenure import Tenure
+
+logger = logging.getLogger(__name__)
 
 REFUSED_FOR_GOOD = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"})
 """Answers to an emission that would be the same the next time."""
@@ -65,6 +68,9 @@ class Emitter:
             tenure, number, answer = self._answers.popleft()
             self.unconfirmed -= 1
             if isinstance(answer, Ack):
+                tenure.confirm(number)
+            elif answer.code == NEWER:  # an upgrade is under way: the older release would not have sent it either
+                logger.warning("ledger partition %d: not sent, %s", tenure.partition, answer)
                 tenure.confirm(number)
             elif is_held(tenure):
                 raise _lost(tenure.partition, answer)
