@@ -9,7 +9,9 @@ not closed; leaves nothing running.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -31,8 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
     folder = make_folder("upgrades")
-    failed = False
+    failed = True
     try:
+        wrong = 0
         for previous in options.previous:
             place = take_out(previous, folder)
             for first in options.first:
@@ -42,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     old = ("--refold",) if options.refold else ()
                     with rolling(found, place, folder, new_settings=new, old_arguments=old) as played:
                         runs = play(played, ORDERS[first], seed, options.at_once, options.between)
-                        failed |= not report(played, runs, folder)
+                        wrong += not report(played, runs, folder)
+        failed = wrong > 0
     finally:
         (keep_folder if failed else remove_folder)(folder)
     return 1 if failed else 0
@@ -71,14 +75,15 @@ def play(played: RollingTheatre, order: Sequence[str], seed: int, at_once: int, 
 def report(played: RollingTheatre, runs: list[Run], folder: Path) -> bool:
     """Print what is wrong; return whether nothing is."""
     failed = [run for run in runs if run.problems]
+    (folder / "timeline").write_text("\n".join(played.lines) + "\n")
     for run in failed:
-        write_evidence(played, run, folder)
-        print(f"  {run.order}: {run.plan}; agent {run.said}: {'; '.join(run.problems)}")
+        print(f"  {run.order}: {run.plan}; agent {run.said}: {'; '.join(run.problems)}", flush=True)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            write_evidence(played, run, folder)
     for stray in played.strays():
         print(f"  nobody's: {stray}")
     for crash in played.stage.crashed:
         print(f"  {crash}")
-    (folder / "timeline").write_text("\n".join(played.lines) + "\n")
     print(f"  {len(runs) - len(failed)} passed, {len(failed)} failed; logs: {folder}", flush=True)
     return not failed and not played.stage.crashed and not played.strays()
 
