@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.decoding import decoded
 from tests.simulation.lives import Agent, Belief, Life, Think
 from tests.simulation.pipeline import PARTITION, Pipeline
 from tests.simulation.schedule import Process, Task
@@ -23,7 +24,7 @@ from amends.producers.flow import ScopeTerms
 from amends.producers.ledger import History, Listener, OnWritten
 from amends.producers.scope import Scope
 from amends.producers.scope_flow import OnExisting, Opening
-from amends.schemas.codec import UnreadableRecord, decode, decode_as
+from amends.schemas.codec import UnreadableRecord, decode_as
 from amends.schemas.commands import WorkflowEcho
 from amends.schemas.facts import StepEvent, WorkflowEvent
 from amends.tools.errors import AmendsError
@@ -102,7 +103,7 @@ class AgentProcess(Process):
         for record in records:
             if record.key == key and record.value is not None:
                 try:
-                    found.append((record.offset, decode(record.value)))
+                    found.append((record.offset, decoded(record.value)))
                 except UnreadableRecord:
                     continue
         return tuple(found)

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TypeGuard
 
+from tests.simulation.decoding import decoded
+
 from amends.processors.memory import StoredRecord
 from amends.processors.partition import Partition
 from amends.processors.state import NOWHERE, Turn, UndoState
 from amends.processors.terms import Terms
 from amends.processors.workflow import Workflow
-from amends.schemas.codec import decode
 from amends.schemas.facts import (
     Decision,
     Fact,
@@ -77,7 +78,7 @@ class Case:
 
     def _take(self, record: StoredRecord) -> None:
         self.fold.fold(record)
-        fact: Fact = decode(record.value or b"")  # type: ignore[assignment]
+        fact: Fact = decoded(record.value)  # type: ignore[assignment]
         workflow_id = (record.key or b"").decode()
         if isinstance(fact, StepEvent):
             self._take_step(workflow_id, fact, record.offset)
@@ -92,9 +93,12 @@ class Case:
                     self.absent.setdefault(attempt, record.appended_at_ms)
         elif isinstance(fact, WorkflowEvent) and fact.writer is Party.PERSON:
             self.asked.add(workflow_id)
-        for workflow in self.instances(workflow_id):
-            if workflow.header.folded_to == record.offset:
-                self._look_at(workflow, fact, record.offset)
+        slots = self.fold._slots
+        for slot in slots.of(record.key or b""):
+            if slot.parked is None:
+                workflow = slots.hot(slot)
+                if workflow.header.folded_to == record.offset and workflow.header.started_offset != NOWHERE:
+                    self._look_at(workflow, fact, record.offset)
 
     def _take_step(self, workflow_id: str, fact: StepEvent, offset: int) -> None:
         step_id = fact.step_id
@@ -127,6 +131,8 @@ class Case:
             for step in workflow.steps:
                 if header.turns and self.condemned_by(header.turns[-1], step.step_id):
                     self.over[step.step_id].append(offset)
+        if not header.turns and header.started_offset not in self.dead:
+            return  # nothing is to be undone
         dead = frozenset(
             step.step_id for step in workflow.steps if step.undo is not None and step.undo.state is UndoState.DEAD
         )

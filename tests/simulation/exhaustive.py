@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, islice
-from random import Random
 
-from tests.simulation.chances import FaultsAt, Mix
+from tests.simulation.chances import Chance, FaultsAt, Mix
 from tests.simulation.run import Run, Scenario, Verdict
 from tests.simulation.schedule import Fault, Kill
 from tests.simulation.scripts import Back, Script
@@ -36,7 +35,7 @@ def play_with(
     if goes_back:
         script = replace(script, savepoints=frozenset({STEPS - 2}), backs=(Back(STEPS - 1, STEPS - 2),))
     scenario = Scenario((script,), Mix.none(), FaultsAt(faults), resumes=1.0 if goes_back else 0.0)
-    return Run(scenario, Random(0), tell=tell).play()
+    return Run(scenario, Chance(0), tell=tell).play()
 
 
 def points_of(kinds: tuple[int, ...], *, goes_back: bool = False) -> dict[str, int]:

@@ -43,7 +43,7 @@ class ProcessorProcess(Process):
         self._step(self._own(), self._tenure)
 
     def owns(self) -> bool:
-        return self.alive and PARTITION in self.engine.partitions
+        return self.alive and self.engine.holds(PARTITION)
 
     def idle(self) -> bool:
         """Whether nothing is left to do or to wait for."""
@@ -59,7 +59,7 @@ class ProcessorProcess(Process):
         engine, pipeline = self.engine, self._pipeline
         yield "take"
         engine.take(PARTITION)
-        while PARTITION in engine.partitions:
+        while engine.holds(PARTITION):
             yield "fold"
             folded = engine.fold_next(PARTITION)
             busy = folded
@@ -85,7 +85,7 @@ class ProcessorProcess(Process):
 
     def _has_read_all(self) -> bool:
         engine, pipeline = self.engine, self._pipeline
-        if PARTITION not in engine.partitions:
+        if not engine.holds(PARTITION):
             return False
         return engine.tenure(PARTITION).next_offset == pipeline.broker.end(pipeline.topics.ledger, PARTITION)
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from tests.simulation.agents import AgentProcess
 from tests.simulation.case import Case
-from tests.simulation.chances import FaultsAt, Mix, RandomFaults
+from tests.simulation.chances import Chance, FaultsAt, Mix, RandomFaults
+from tests.simulation.decoding import shared_decoding
 from tests.simulation.judge import Broken, judge, of_the_living, of_the_owner
 from tests.simulation.lives import Belief
 from tests.simulation.owners import SESSION_MS, ProcessorProcess
@@ -68,7 +69,7 @@ def drawn(
     seed: int, *, family: str = "", layers: frozenset[str] | None = None, keeps_a1: bool = True
 ) -> tuple[Scenario, Random]:
     """Return the scenario of a seed, of any family of disturbances or of the one named, with any layers or those."""
-    chance = Random(seed)
+    chance = Chance(seed)
     chosen = chance.choice(("drawn", "drawn", "hammered", "haunted", "usurped"))
     if layers is None:
         on_top = Random(f"{seed} layers")
@@ -125,7 +126,7 @@ class Run:
 
     def play(self) -> Verdict:
         """Run to the end and judge."""
-        with virtual_clock(lambda: self.schedule.now_ms):
+        with virtual_clock(lambda: self.schedule.now_ms), shared_decoding():
             self.owner.take()
             self.workers[0].take()
             for script in self.scenario.scripts:
@@ -136,10 +137,10 @@ class Run:
             self._disturb()
             start_ms = self.schedule.now_ms
             calm_ms = start_ms + DISTURBED_MS
-            self.schedule.run(self._at_rest if not self._is_random else (lambda: False), calm_ms)
+            self.schedule.run(None if self._is_random else self._at_rest, calm_ms)
             self._calm()
             rest = self.schedule.run(self._at_rest, self.schedule.now_ms + REST_MS)
-        return self._verdict(rest)
+            return self._verdict(rest)
 
     @property
     def _is_random(self) -> bool:

@@ -67,18 +67,21 @@ class Schedule:
         self._count += 1
         heappush(self._due, (self.now_ms + delay_ms, self._count, process, do))
 
-    def run(self, until: Callable[[], bool], end_ms: int) -> bool:
+    def run(self, until: Callable[[], bool] | None, end_ms: int) -> bool:
         """Run until the condition holds (True) or time is over (False)."""
-        while not until():
-            if not self._due or self._due[0][0] > end_ms:
+        due = self._due
+        while until is None or not until():
+            if not due or due[0][0] > end_ms:
                 return False
-            at_ms, number, process, do = heappop(self._due)
-            self.now_ms = max(self.now_ms, at_ms)
-            if process is not None and not process.alive:
-                continue
-            if process is not None and process.frozen_until_ms > self.now_ms:
-                heappush(self._due, (process.frozen_until_ms, number, process, do))
-                continue
+            at_ms, number, process, do = heappop(due)
+            if at_ms > self.now_ms:
+                self.now_ms = at_ms
+            if process is not None:
+                if not process.alive:
+                    continue
+                if process.frozen_until_ms > self.now_ms:
+                    heappush(due, (process.frozen_until_ms, number, process, do))
+                    continue
             self.events += 1
             do()
         return True
@@ -87,14 +90,15 @@ class Schedule:
         """Let the faults decide at a point of `process`. False: it is dead. It may be frozen afterwards."""
         process.points += 1
         fault = self._faults.at(process, effect)
+        if fault is None:
+            return True
         if isinstance(fault, Kill):
             self.say(process.name, f"is killed before {described(effect)}")
             self.kill(process)
             return False
-        if isinstance(fault, Freeze):
-            self.say(process.name, f"freezes for {fault.duration_ms} ms before {described(effect)}")
-            process.frozen_until_ms = self.now_ms + fault.duration_ms
-            self.on_freeze(process, fault.duration_ms)
+        self.say(process.name, f"freezes for {fault.duration_ms} ms before {described(effect)}")
+        process.frozen_until_ms = self.now_ms + fault.duration_ms
+        self.on_freeze(process, fault.duration_ms)
         return True
 
     def kill(self, process: Process) -> None:

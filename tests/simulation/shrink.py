@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from random import Random
 
-from tests.simulation.chances import Mishaps, RandomFaults
+from tests.simulation.chances import Chance, Mishaps, RandomFaults
 from tests.simulation.run import Run, Scenario, Verdict, drawn
 from tests.simulation.scripts import Script
 
@@ -55,7 +54,7 @@ class Shrinking:
         return self._play(self.scenario, Mishaps(self.left_out), tell=True)
 
     def _play(self, scenario: Scenario, mishaps: Mishaps, *, tell: bool) -> Verdict:
-        chance, mix = Random(), replace(scenario.mix)
+        chance, mix = Chance(), replace(scenario.mix)
         chance.setstate(self.state)  # type: ignore[arg-type]
         again = replace(scenario, mix=mix, faults=RandomFaults(mix, chance, mishaps))
         return Run(again, chance, tell=tell).play()

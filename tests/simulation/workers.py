@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tests.simulation.decoding import decoded
 from tests.simulation.pipeline import LAG_MAX_MS, PARTITION, Pipeline
 from tests.simulation.schedule import Process, Task
 from tests.simulation.world import Said, Tool, register_of
@@ -31,7 +32,6 @@ from amends.compensators.effects import (
 )
 from amends.compensators.registry import NO_FENCE, Go
 from amends.processors.memory import StoredRecord
-from amends.schemas.codec import decode
 from amends.schemas.commands import ProbeCommand, ResendCommand, UndoCommand
 from amends.schemas.facts import Decision, Failure, Resolution, StepEvent
 from amends.schemas.payload import decode_payload, encode_payload
@@ -96,7 +96,7 @@ class WorkerProcess(Process):
         if self.lane.owner is not self:
             del self._queues[key]
             return
-        command = decode(record.value or b"")
+        command = decoded(record.value)
         assert isinstance(command, UndoCommand | ProbeCommand | ResendCommand)
         owner = self.next_owner()
         self.pipeline.schedule.say(self.name, f"begins {_described(command)} as {owner}")
@@ -194,7 +194,7 @@ class WorkerProcess(Process):
         topic = self.pipeline.topics.ledger
         records = self.pipeline.broker.read(topic, PARTITION, effect.from_offset, count)
         key = command.workflow_id.encode()
-        found = [LedgerFact(r.offset, decode(r.value or b"")) for r in records if r.key == key]  # type: ignore[arg-type]
+        found = [LedgerFact(r.offset, decoded(r.value)) for r in records if r.key == key]  # type: ignore[arg-type]
         return tuple(found)
 
     # --- the world --------------------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ class WorkerProcess(Process):
 
     def _fact(self, offset: int) -> Any:
         record = self.pipeline.broker.read(self.pipeline.topics.ledger, PARTITION, offset, 1)[0]
-        return decode(record.value or b"")
+        return decoded(record.value)
 
     def _started(self, offset: int) -> StepEvent:
         fact = self._fact(offset)

@@ -66,6 +66,10 @@ class MemoryEngine:
         """The partitions this engine takes for its own."""
         return sorted(self._held)
 
+    def holds(self, partition: int) -> bool:
+        """Whether this engine takes the partition for its own."""
+        return partition in self._held
+
     def tenure(self, partition: int) -> Tenure:
         return self._held[partition].tenure
 

@@ -68,8 +68,12 @@ class MemoryBroker:
         self, topic: str, partition: int, from_offset: int = 0, records_max: int | None = None
     ) -> list[StoredRecord]:
         """Return the records from `from_offset` on, in order, less those forgotten or compacted."""
-        records = self._log(topic, partition).records
-        first = bisect_left(records, from_offset, key=lambda record: record.offset)
+        log = self._log(topic, partition)
+        records = log.records
+        if len(records) == log.end - log.start:  # none is missing: the offset says where a record stands
+            first = max(0, from_offset - log.start)
+        else:
+            first = bisect_left(records, from_offset, key=lambda record: record.offset)
         return records[first:] if records_max is None else records[first : first + records_max]
 
     def start(self, topic: str, partition: int) -> int:
@@ -132,4 +136,7 @@ class MemoryBroker:
         return self._committed.get((group, topic, partition))
 
     def _log(self, topic: str, partition: int) -> _Log:
-        return self._logs.setdefault((topic, partition), _Log())
+        log = self._logs.get((topic, partition))
+        if log is None:
+            log = self._logs[topic, partition] = _Log()
+        return log
