@@ -49,7 +49,7 @@ class Seen:
 
     def take(self, record: Record) -> None:
         try:
-            said = decode(record.value)
+            said = decode(record.value, record)
         except UnreadableRecord:
             return  # a tombstone
         if isinstance(said, WorkflowEcho):

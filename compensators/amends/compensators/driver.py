@@ -39,7 +39,7 @@ from amends.compensators.registry import Registry
 from amends.kafka.errors import NotWritten
 from amends.kafka.publisher import Publisher
 from amends.kafka.records import Ack, Outgoing
-from amends.schemas.codec import encode
+from amends.schemas.codec import encode_value
 from amends.schemas.envelope import headers_of
 from amends.schemas.facts import Fact
 
@@ -143,4 +143,4 @@ class Driver:
 
     def _outgoing(self, fact: Fact, now_ms: int) -> Outgoing:
         headers = headers_of(fact, source=self._source, event_id=f"{_EVENTS}{next(_numbers)}", time_ms=now_ms)
-        return Outgoing(self._ledger, self._key, encode(fact, now_ms), self._partition, headers)
+        return Outgoing(self._ledger, self._key, encode_value(fact, now_ms), self._partition, headers)

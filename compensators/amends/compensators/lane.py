@@ -40,7 +40,7 @@ class UnreadableCommand:
 def command_of(record: Record) -> Command | UnreadableCommand:
     """Return the command in a record of a lane. Raises nothing, whatever the bytes are."""
     try:
-        found = decode(record.value)
+        found = decode(record.value, record)
     except UnreadableRecord as error:
         return UnreadableCommand(str(error))
     if not isinstance(found, UndoCommand | ProbeCommand | ResendCommand):

@@ -68,7 +68,7 @@ class WorkflowReader:
     async def _fetch(self, offset: int, kind: type[StepEvent]) -> StepEvent:
         record = await self._record(offset)
         try:
-            return decode_as(kind, record.value)
+            return decode_as(kind, record.value, record)
         except UnreadableRecord as error:
             raise StepGone(f"the record at offset {offset} is no step: {error}") from error
 
@@ -87,7 +87,7 @@ class WorkflowReader:
 
 def _fact(record: Record) -> Fact | None:
     try:
-        found = decode(record.value)
+        found = decode(record.value, record)
     except UnreadableRecord:
         return None
     return typing.cast("Fact", found) if isinstance(found, FACTS) else None

@@ -20,6 +20,8 @@ from amends.console.options import AsJson
 from amends.console.output import show_json, show_table
 from amends.kafka.loading import FILE_VARIABLE, PREFIX, from_environment, from_file, load_settings
 from amends.kafka.options import is_secret
+from amends.kafka.registry_settings import SECTION as SCHEMA_REGISTRY
+from amends.kafka.registry_settings import SchemaRegistrySettings
 from amends.kafka.settings import KafkaSettings
 
 GROUP = "amends.settings"
@@ -69,7 +71,7 @@ def show(
 
 def sections() -> dict[str, type[BaseModel]]:
     """Return the settings models of the parts that are installed, by section."""
-    found: dict[str, type[BaseModel]] = {"kafka": KafkaSettings}
+    found: dict[str, type[BaseModel]] = {"kafka": KafkaSettings, SCHEMA_REGISTRY: SchemaRegistrySettings}
     for point in entry_points(group=GROUP):
         try:
             found[point.name] = point.load()

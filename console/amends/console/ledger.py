@@ -56,7 +56,7 @@ def dump(
 
 def _fact(record: Record) -> tuple[Fact | None, str]:
     try:
-        found = decode(record.value)
+        found = decode(record.value, record)
     except UnreadableRecord as error:
         return None, str(error)
     return (found, "") if isinstance(found, Fact) else (None, f"a {type(found).__name__}, which is no fact")

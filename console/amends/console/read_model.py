@@ -66,7 +66,7 @@ class Latest(Generic[Row]):
             self._rows.pop(key, None)
             return
         try:
-            said = decode_as(self.kind, record.value)
+            said = decode_as(self.kind, record.value, record)
         except UnreadableRecord as error:
             self.unreadable.append(_unreadable(record, error))
             return
@@ -173,7 +173,7 @@ def dead_letter_row(record: Stored, lane: str) -> DeadLetterRow:
         for name, text in record.headers
         if name.startswith(ERRORS_PREFIX)
     )
-    letter = _letter(value)
+    letter = _letter(record)
     return DeadLetterRow(
         id=f"{lane}:{record.partition}:{record.offset}",
         topic=record.topic,
@@ -186,9 +186,9 @@ def dead_letter_row(record: Stored, lane: str) -> DeadLetterRow:
     )
 
 
-def _letter(value: bytes) -> DeadLetter | None:
+def _letter(record: Stored) -> DeadLetter | None:
     try:
-        found = decode(value)
+        found = decode(record.value, record)
     except UnreadableRecord:
         return None
     return found if isinstance(found, DeadLetter) else None

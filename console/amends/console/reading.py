@@ -74,7 +74,7 @@ def read_one(settings: KafkaSettings, place: TopicPartition, offset: int) -> Rec
 def placed(record: Record) -> Placed:
     """Return what a record of the ledger says, where it stands."""
     try:
-        fact = decode(record.value)
+        fact = decode(record.value, record)
     except UnreadableRecord:
         return Placed(record.offset, record.appended_at_ms, None)
     return Placed(record.offset, record.appended_at_ms, fact if isinstance(fact, Fact) else None)

@@ -13,7 +13,7 @@ from amends.console.exits import USAGE, Stop
 from amends.kafka.publisher import Publisher
 from amends.kafka.records import Ack
 from amends.kafka.settings import KafkaSettings
-from amends.schemas.codec import encode
+from amends.schemas.codec import encode_value
 from amends.schemas.decisions import TOOL_MENDED
 from amends.schemas.envelope import headers_of
 from amends.schemas.facts import Resolution, WorkflowEvent
@@ -78,7 +78,7 @@ def _written(settings: KafkaSettings, facts: Said) -> list[Ack]:
             publisher.publish_sync(
                 settings.topics.ledger,
                 key=key,
-                value=encode(fact),
+                value=encode_value(fact),
                 headers=headers_of(fact, source=SOURCE, event_id=uuid.uuid4().hex, time_ms=fact.timestamp_ms),
                 partition=partition,
             )

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from amends.kafka.errors import SettingsWrong
 
 PREFIX = "AMENDS_"
-SECTIONS = frozenset({"kafka", "producer", "processor", "compensator", "callbacks"})
+SECTIONS = frozenset({"kafka", "producer", "processor", "compensator", "callbacks", "schema_registry"})
 """The sections there are, each read by somebody; a part reads its own and leaves the others to theirs."""
 
 SHARED = frozenset({"mode"})

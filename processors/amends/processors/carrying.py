@@ -91,7 +91,7 @@ class Carries:
     def take(self, record: LedgerRecord) -> None:
         """Take a record of this key; what is no Carry of the instance is let pass."""
         try:
-            carry = decode(record.value)
+            carry = decode(record.value, record)
         except UnreadableRecord:
             return
         if not isinstance(carry, Carry) or carry.workflow_offset != self.workflow_offset:

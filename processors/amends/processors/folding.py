@@ -61,7 +61,7 @@ class Folding:
     def fold(self, record: LedgerRecord) -> Slot | Place | None:
         """Fold a record; return the instance that it changed, where it belongs instead, or None if nobody can tell."""
         try:
-            fact = read_fact(record, self._terms.registered)
+            fact = read_fact(record)
         except UnreadableRecord as error:
             return self._unread(record, str(error))
         key = record.key or b""
@@ -81,7 +81,7 @@ class Folding:
         key = record.key or b""
         slot = self.slots.find(key, started) or self.slots.add(key, started)
         try:
-            fact = read_fact(record, self._terms.registered)
+            fact = read_fact(record)
         except UnreadableRecord as error:
             saga.fold_unread(self.slots.hot(slot), record.offset, record.appended_at_ms, str(error))
         else:
@@ -154,7 +154,7 @@ class Folding:
 
     def _mended(self, record: LedgerRecord) -> bool:
         """Whether this is a person's word that a tool works again; then it is taken."""
-        ruling = mended_of(record, self._terms.registered)
+        ruling = mended_of(record)
         if ruling is None:
             return False
         if self._admission is not None:

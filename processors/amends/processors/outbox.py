@@ -14,7 +14,7 @@ from amends.processors.terms import Terms
 from amends.processors.undos import GIVEN_UP
 from amends.processors.workflow import Workflow
 from amends.schemas.approvals import TROUBLE
-from amends.schemas.codec import Record, encode
+from amends.schemas.codec import Record, encode, encode_value
 from amends.schemas.commands import (
     Command,
     DeadLetter,
@@ -323,7 +323,7 @@ class Outbox:
     def carry(self, carry: Carry) -> Emission:
         name = f"carry-{carry.workflow_offset}-{carry.folded_to}-{carry.attributes['part']}"
         headers = tuple(headers_of(carry, source=self.terms.source, event_id=name, time_ms=carry.timestamp_ms))
-        return Emission(self.terms.topics.ledger, carry.workflow_id.encode(), encode(carry), self.partition, headers)
+        return Emission(self.terms.topics.ledger, carry.workflow_id.encode(), encode_value(carry), self.partition, headers)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ class Outbox:
         name = f"timeout-{timeout.kind}-{timeout.armed_offset}-{now_ms}"
         headers = tuple(headers_of(timeout, source=self.terms.source, event_id=name, time_ms=now_ms))
         key = timeout.workflow_id.encode()
-        return Emission(self.terms.topics.ledger, key, encode(timeout), self.partition, headers)
+        return Emission(self.terms.topics.ledger, key, encode_value(timeout), self.partition, headers)
 
     def _send(
         self,
@@ -348,7 +348,7 @@ class Outbox:
             Emission(
                 topic,
                 key.encode(),
-                encode(record),
+                encode_value(record),
                 self.partition if partition == -1 else partition,
                 (*cloud, *headers),
             )

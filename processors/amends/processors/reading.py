@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amends.processors import records
 from amends.processors.emission import LedgerRecord
-from amends.schemas.codec import Registered, UnreadableRecord, decode
+from amends.schemas.codec import UnreadableRecord, decode
 from amends.schemas.decisions import TOOL_MENDED
 from amends.schemas.facts import Carry, Decision, Fact, Party, Resolution, StepEvent, Timeout, UndoEvent, WorkflowEvent
 from amends.schemas.keys import mended_key
@@ -19,7 +19,7 @@ NAME_CHARACTERS_MAX = 4_096
 """Of names that facts give to steps, attempts and owners."""
 
 
-def read_fact(record: LedgerRecord, registered: Registered | None) -> Fact:
+def read_fact(record: LedgerRecord) -> Fact:
     """Return the fact that a record of the ledger holds.
 
     Raises:
@@ -29,7 +29,7 @@ def read_fact(record: LedgerRecord, registered: Registered | None) -> Fact:
         raise UnreadableRecord("no key: nobody can tell whose workflow it belongs to")
     if not _may_be_workflow_key(record.key):
         raise UnreadableRecord("a key that is no workflow id")
-    found = decode(record.value, registered=registered)
+    found = decode(record.value, record)
     if not isinstance(found, _FACTS):
         raise UnreadableRecord(f"a {type(found).__name__} is no fact")
     if found.workflow_id.encode() != record.key:
@@ -48,10 +48,10 @@ def original_offset(record: LedgerRecord) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def mended_of(record: LedgerRecord, registered: Registered | None) -> Resolution | None:
+def mended_of(record: LedgerRecord) -> Resolution | None:
     """Return a person's word that a tool works again; None if the record is no such thing."""
     try:
-        found = decode(record.value, registered=registered)
+        found = decode(record.value, record)
     except UnreadableRecord:
         return None
     if not isinstance(found, Resolution) or found.decision is not Decision.RETRY or found.writer is not Party.PERSON:

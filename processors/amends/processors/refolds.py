@@ -41,7 +41,7 @@ class Refolds:
 
     def park(self, record: LedgerRecord) -> Slot:
         """Park the instance that a record names, to be folded again up to this record."""
-        key, named = record.key or b"", read_fact(record, self._terms.registered).workflow_offset
+        key, named = record.key or b"", read_fact(record).workflow_offset
         held = self._slots.find(key, named)
         slot = self._slots.add(key, named) if held is None else held
         slot.workflow, slot.header, slot.sent = None, None, None
@@ -51,7 +51,7 @@ class Refolds:
 
     def park_child(self, record: LedgerRecord) -> Slot:
         """Park a child that its parent asks for by this record, to be looked for on the ledger."""
-        request = read_fact(record, self._terms.registered)
+        request = read_fact(record)
         assert isinstance(request, WorkflowEvent)
         slot = self._slots.add(record.key or b"", record.offset)
         slot.parked = Parked(record.offset, record.offset, from_ms=asking.since_ms(request))
@@ -160,7 +160,7 @@ class Refolds:
 
     def _request_of(self, gathering: Gathering) -> tuple[LedgerRecord, WorkflowEvent]:
         assert gathering.named_by is not None  # it stands where the stretch ends, or before
-        request = read_fact(gathering.named_by, self._terms.registered)
+        request = read_fact(gathering.named_by)
         assert isinstance(request, WorkflowEvent)
         return gathering.named_by, request
 
@@ -188,7 +188,7 @@ class Refolds:
         if not gathering.is_gone and gathering.slots.find(gathering.key, started) is not None:
             return None
         try:
-            named = read_fact(record, self._terms.registered).workflow_offset
+            named = read_fact(record).workflow_offset
         except UnreadableRecord:
             return None
         if named != started:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from amends.processors.breakers import BreakerTerms
-from amends.schemas.codec import Registered
 from amends.schemas.topics import Topics
 
 
@@ -23,7 +22,6 @@ class Terms:
     carry_again_ms: int = 60_000  # a Carry that was not seen is written again
     source: str = "/amends/processor"
     group: str = "amends-processor"  # named in dead letters
-    registered: Registered | None = None
     breaker: BreakerTerms = field(default_factory=BreakerTerms)
     partitions: int = 1  # of the ledger; what is bounded over all of them each has its share of
     lane_undos_max: int = 4_096  # under way in a lane at once, over all partitions

@@ -205,7 +205,7 @@ class EchoReader:
         if not listeners:
             return
         try:
-            echo = decode_as(WorkflowEcho, record.value)
+            echo = decode_as(WorkflowEcho, record.value, record)
         except UnreadableRecord as error:
             logger.warning("%s[%d]@%d: %s", record.topic, record.partition, record.offset, error)
             return

@@ -10,14 +10,15 @@ from functools import lru_cache
 from amends.kafka.consumer import PartitionReader
 from amends.kafka.errors import KafkaFault, NotWritten, WriteError
 from amends.kafka.publisher import Publisher
-from amends.kafka.records import Ack, TopicPartition
+from amends.kafka.records import Ack, Record, TopicPartition
+from amends.kafka.schema_registry import open_registry
 from amends.kafka.settings import KafkaSettings, load_settings
 from amends.producers.echo import EchoReader
 from amends.producers.effects import Acknowledged, Uncertain, Unwritten, Write
 from amends.producers.ledger import History, Listener, OnWritten
 from amends.producers.runtime import Runtime
 from amends.producers.settings import ProducerSettings
-from amends.schemas.codec import UnreadableRecord, decode, encode
+from amends.schemas.codec import UnreadableRecord, decode, encode_value
 from amends.schemas.envelope import Headers, headers_of
 from amends.schemas.facts import Carry, Fact, Resolution, StepEvent, Timeout, UndoEvent, WorkflowEvent
 from amends.schemas.keys import partition_for, record_key
@@ -44,7 +45,7 @@ class KafkaLedger:
         key, partition = self._place(fact)
         try:
             ack = self._publisher.publish_sync(
-                self._topic, key=key, value=encode(fact), headers=self._headers(fact), partition=partition
+                self._topic, key=key, value=encode_value(fact), headers=self._headers(fact), partition=partition
             )
         except WriteError as error:
             return _answer(error)
@@ -54,7 +55,7 @@ class KafkaLedger:
         key, partition = self._place(fact)
         try:
             ack = await self._publisher.publish(
-                self._topic, key=key, value=encode(fact), headers=self._headers(fact), partition=partition
+                self._topic, key=key, value=encode_value(fact), headers=self._headers(fact), partition=partition
             )
         except WriteError as error:
             return _answer(error)
@@ -65,7 +66,7 @@ class KafkaLedger:
         self._publisher.send(
             self._topic,
             key=key,
-            value=encode(fact),
+            value=encode_value(fact),
             headers=self._headers(fact),
             partition=partition,
             on_done=lambda done: on_written(_answer(done)),
@@ -84,7 +85,7 @@ class KafkaLedger:
         try:
             with PartitionReader(self._settings, fetch_wait_ms=HISTORY_FETCH_WAIT_MS) as reader:
                 for batch in reader.read({place: from_offset}, {place: to_offset + 1}, idle_max_ms=10_000):
-                    found += [(r.offset, fact) for r in batch if r.key == key and (fact := _readable(r.value))]
+                    found += [(r.offset, fact) for r in batch if r.key == key and (fact := _readable(r))]
         except KafkaFault as error:
             raise LedgerUnavailable(f"workflow {workflow_id!r}: its history can't be read ({error}).") from error
         return tuple(found)
@@ -101,13 +102,15 @@ class KafkaLedger:
 
 
 def runtime_from_environment() -> Runtime:
-    """Return a runtime with the settings of the environment. Kafka is not asked until the first scope.
+    """Return a runtime with the settings of the environment. Kafka is not asked until the first scope; a schema
+    registry is, for as long as AMENDS_SCHEMA_REGISTRY__START_WITHIN_MS at most.
 
     Raises:
-        SettingsWrong: a setting is unknown or does not fit.
+        SettingsWrong: a setting is unknown or does not fit, or the schema registry lets us not in, or lacks our schemas.
     """
     settings = load_settings(ProducerSettings, "producer")
     kafka = load_settings(KafkaSettings, "kafka")
+    open_registry()
     return kafka_runtime(kafka, settings)
 
 
@@ -132,9 +135,9 @@ def _answer(done: Ack | WriteError) -> Write:
     return Uncertain(done.reason)
 
 
-def _readable(value: bytes | None) -> Fact | None:
+def _readable(stored: Record) -> Fact | None:
     try:
-        record = decode(value)
+        record = decode(stored.value, stored)
     except UnreadableRecord:
         return None
     return record if isinstance(record, StepEvent | WorkflowEvent | UndoEvent | Resolution | Timeout | Carry) else None

@@ -1,7 +1,8 @@
 """Headers of a record: CloudEvents in binary mode, and the trace it belongs to.
 
 The value is never wrapped: `ce_*` headers stand beside it (CloudEvents Kafka protocol binding 1.0), so that meshes can
-route records and Kafka tools still see plain Avro.
+route records and Kafka tools still see plain Avro. Where a schema registry is in use, a header names the schema, too
+(`amends.schemas.framing`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from amends.schemas.codec import Record
+from amends.schemas.codec import Record, schema_named
+from amends.schemas.framing import SCHEMA_HEADER
 
 Headers = list[tuple[str, bytes]]
 
@@ -17,13 +19,14 @@ CONTENT_TYPE = b"application/avro"
 
 
 @lru_cache(maxsize=1_000)
-def _constant(record: str, source: str) -> tuple[tuple[str, bytes], ...]:
-    return (
+def _constant(record: str, source: str, schema: bytes) -> tuple[tuple[str, bytes], ...]:
+    constant = (
         ("ce_specversion", b"1.0"),
         ("ce_source", source.encode()),
         ("ce_type", b"amends." + record.encode() + b".v1"),
         ("content-type", CONTENT_TYPE),
     )
+    return (*constant, (SCHEMA_HEADER, schema)) if schema else constant
 
 
 @lru_cache(maxsize=1_000)
@@ -45,7 +48,10 @@ def headers_of(record: Record, *, source: str, event_id: str, time_ms: int | Non
         event_id: unique within the source.
         time_ms: the writer's clock; None leaves `ce_time` out.
     """
-    headers: Headers = [*_constant(type(record).__name__, source), ("ce_id", event_id.encode())]
+    headers: Headers = [
+        *_constant(type(record).__name__, source, schema_named(type(record))),
+        ("ce_id", event_id.encode()),
+    ]
     if time_ms is not None:
         headers.append(("ce_time", _time(time_ms)))
     traceparent = getattr(record, "traceparent", None)

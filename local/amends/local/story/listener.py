@@ -64,7 +64,7 @@ class Listener:
         if record.value is None:
             return
         try:
-            decoded = decode(record.value)
+            decoded = decode(record.value, record)
         except UnreadableRecord:
             return
         with self._lock:

@@ -1,0 +1,272 @@
+"""The calls of a schema registry that amends makes, as Confluent's, Karapace and Apicurio (ccompat) answer them.
+
+One connection, kept open over calls; not to be shared between threads. Nothing of the credentials is in any error.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
+
+from amends.kafka.errors import KafkaFault, SettingsWrong
+from amends.kafka.registry_settings import SchemaRegistrySettings
+
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+
+NOT_FOUND = 404
+REFUSALS = frozenset({401, 403, 407})
+LATER = frozenset({408, 429})
+"""Answers that another try may change, as every 5xx."""
+
+
+class RegistryFault(KafkaFault):
+    """The schema registry did not do what it was asked for."""
+
+
+class RegistryAway(RegistryFault):
+    """It did not answer, or said that it can't now: later it may."""
+
+
+class RegistryRefused(RegistryFault):
+    """It let us not in, or is not the one we trust: settings must be changed, here or there."""
+
+
+class RegistryAnswered(RegistryFault):
+    """It answered with an error about what was asked."""
+
+    def __init__(self, words: str, status: int, code: int) -> None:
+        super().__init__(words)
+        self.status = status
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A schema under a subject."""
+
+    subject: str
+    version: int
+    id: int
+    schema: str
+    is_avro: bool = True
+
+
+class RegistryClient:
+    """Asks the registry of `settings`.
+
+    Raises:
+        SettingsWrong: a file of certificates can't be read.
+    """
+
+    def __init__(
+        self, settings: SchemaRegistrySettings, *, monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000
+    ) -> None:
+        self._settings = settings
+        self._urls = list(settings.url)
+        self._connection: http.client.HTTPConnection | None = None
+        self._monotonic_ms = monotonic_ms
+        self._until_ms: float | None = None
+        self._secured = _secured(settings) if any(url.startswith("https") for url in self._urls) else None
+        self._headers = {"Accept": f"{CONTENT_TYPE}, application/json", "Content-Type": CONTENT_TYPE}
+        if settings.password is not None:
+            who = f"{settings.user}:{settings.password.get_secret_value()}".encode()
+            self._headers["Authorization"] = f"Basic {base64.b64encode(who).decode()}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def within(self, duration_ms: float) -> Self:
+        """Let all calls from now on end after `duration_ms` together."""
+        self._until_ms = self._monotonic_ms() + duration_ms
+        return self
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # --- calls; each raises RegistryAway, RegistryRefused or RegistryAnswered --------------------------------------
+
+    def schema(self, number: int) -> dict[str, Any] | None:
+        """Return what the registry holds under an id, None if there is no such id."""
+        found: dict[str, Any] | None = self._or_none("GET", f"/schemas/ids/{number}")
+        return found
+
+    def find(self, subject: str, schema: str) -> Registered | None:
+        """Return `schema` as it is registered under `subject`, None if it is not."""
+        found = self._or_none("POST", f"/subjects/{quote(subject, safe='')}", {"schema": schema})
+        return None if found is None else _registered(found)
+
+    def versions(self, subject: str) -> list[int]:
+        """Return the versions of a subject, oldest first; none if there is no such subject."""
+        found = self._or_none("GET", f"/subjects/{quote(subject, safe='')}/versions")
+        return sorted(int(number) for number in found or [])
+
+    def version(self, subject: str, number: int) -> Registered | None:
+        found = self._or_none("GET", f"/subjects/{quote(subject, safe='')}/versions/{number}")
+        return None if found is None else _registered(found)
+
+    def compatibility(self, subject: str) -> str:
+        """Return the level that is set for a subject, "" if it has none of its own."""
+        found = self._or_none("GET", f"/config/{quote(subject, safe='')}") or {}
+        return str(found.get("compatibilityLevel") or found.get("compatibility") or "")
+
+    def set_compatibility(self, subject: str, level: str) -> None:
+        self._asked("PUT", f"/config/{quote(subject, safe='')}", {"compatibility": level})
+
+    def register(self, subject: str, schema: str) -> int:
+        """Register a schema, or find it registered; return its id."""
+        return int(self._asked("POST", f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})["id"])
+
+    # --- HTTP -------------------------------------------------------------------------------------------------------
+
+    def _or_none(self, method: str, path: str, body: object = None) -> Any:
+        try:
+            return self._asked(method, path, body)
+        except RegistryAnswered as error:
+            if error.status != NOT_FOUND:
+                raise
+            if error.code // 100 != NOT_FOUND:  # not 40401 and the like, so no registry said it
+                raise RegistryAnswered(
+                    f"{error}; there seems to be no registry at this path: look at AMENDS_SCHEMA_REGISTRY__URL "
+                    "(Apicurio's ends with /apis/ccompat/v7)",
+                    error.status,
+                    error.code,
+                ) from error
+            return None
+
+    def _asked(self, method: str, path: str, body: object = None) -> Any:
+        """Ask each address until one answers."""
+        away: RegistryAway | None = None
+        for _ in range(len(self._urls)):
+            try:
+                return self._asked_once(method, path, body)
+            except RegistryAway as error:
+                away = away or error
+                self.close()
+                self._urls.append(self._urls.pop(0))
+        assert away is not None
+        raise away
+
+    def _asked_once(self, method: str, path: str, body: object) -> Any:
+        url = self._urls[0]
+        data = None if body is None else json.dumps(body).encode()
+        while True:
+            timeout_s = self._timeout_s(url)
+            reused = self._connection is not None
+            try:
+                return _answer(url, *self._exchanged(url, method, path, data, timeout_s))
+            except ssl.SSLEOFError as error:
+                raise RegistryAway(f"{url} closed the connection: {error.reason}") from error
+            except ssl.SSLError as error:
+                raise RegistryRefused(f"{url}: {_of_tls(error)}") from error
+            except (http.client.HTTPException, OSError) as error:
+                self.close()
+                if not reused or isinstance(error, TimeoutError):  # else it had closed a connection that was idle
+                    raise RegistryAway(f"{url} does not answer: {error or type(error).__name__}") from error
+
+    def _exchanged(self, url: str, method: str, path: str, data: bytes | None, timeout_s: float) -> tuple[int, bytes]:
+        if self._connection is None:
+            self._connection = self._connected(url, timeout_s)
+        elif self._connection.sock is not None:
+            self._connection.sock.settimeout(timeout_s)
+        self._connection.request(method, urlsplit(url).path + path, data, self._headers)
+        answer = self._connection.getresponse()
+        return answer.status, answer.read(ANSWER_BYTES_MAX)
+
+    def _connected(self, url: str, timeout_s: float) -> http.client.HTTPConnection:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        if self._secured is not None and parts.scheme == "https":
+            return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout_s, context=self._secured)
+        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+
+    def _timeout_s(self, url: str) -> float:
+        left_ms = float(self._settings.request_ms)
+        if self._until_ms is not None:
+            left_ms = min(left_ms, self._until_ms - self._monotonic_ms())
+        if left_ms <= 0:
+            raise RegistryAway(f"{url} did not answer in time")
+        return left_ms / 1000
+
+
+def _registered(found: dict[str, Any]) -> Registered:
+    return Registered(
+        str(found["subject"]),
+        int(found["version"]),
+        int(found["id"]),
+        str(found["schema"]),
+        is_avro=found.get("schemaType", "AVRO") == "AVRO",
+    )
+
+
+def _answer(url: str, status: int, text: bytes) -> Any:
+    """Return what the registry said. A body that is no JSON was said by somebody else, such as a proxy."""
+    try:
+        said: Any = json.loads(text) if text else {}
+    except ValueError:
+        said = None
+    if status < 300 and said is not None:
+        return said
+    detail = said if isinstance(said, dict) else {}
+    words = str(detail.get("message") or text[:200].decode(errors="replace") or "no words")
+    if status in REFUSALS:
+        raise RegistryRefused(
+            f"{url} refuses us (HTTP {status}): look at AMENDS_SCHEMA_REGISTRY__USER and "
+            "AMENDS_SCHEMA_REGISTRY__PASSWORD, and at what that user may do there"
+        )
+    if status >= 500 or status in LATER:
+        raise RegistryAway(f"{url} can't answer now (HTTP {status}): {words}")
+    if status < 400:
+        raise RegistryAnswered(f"{url} is no schema registry: it answered HTTP {status} and no JSON", status, 0)
+    code = detail.get("error_code")
+    raise RegistryAnswered(f"{url} answered HTTP {status}: {words}", status, code if isinstance(code, int) else 0)
+
+
+def _secured(settings: SchemaRegistrySettings) -> ssl.SSLContext:
+    try:
+        secured = ssl.create_default_context(cafile=settings.ssl_ca_location)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsWrong(f"schema_registry.ssl_ca_location {settings.ssl_ca_location}: {_of_file(error)}") from error
+    if settings.ssl_certificate_location:
+        word = settings.ssl_key_password.get_secret_value() if settings.ssl_key_password is not None else ""
+        try:  # without any password OpenSSL would ask for it at the terminal
+            secured.load_cert_chain(settings.ssl_certificate_location, settings.ssl_key_location, lambda: word)
+        except (OSError, ssl.SSLError) as error:
+            raise SettingsWrong(
+                f"schema_registry.ssl_certificate_location {settings.ssl_certificate_location}, ssl_key_location "
+                f"{settings.ssl_key_location}, ssl_key_password: {_of_file(error)}"
+            ) from error
+    return secured
+
+
+def _of_file(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return "the files are no certificate and key that belong together, or the key's password is wrong"
+    return error.strerror or "can't be read"
+
+
+def _of_tls(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not accepted: {error.verify_message}; have it renewed if it expired, else set "
+            "AMENDS_SCHEMA_REGISTRY__SSL_CA_LOCATION to the certificates it is signed by"
+        )
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    if "wrong version" in reason or "http request" in reason:
+        return "it does not speak TLS on that port: set http:// in AMENDS_SCHEMA_REGISTRY__URL, or its TLS port"
+    return (
+        f"no TLS connection: {reason}; if it asks who we are, set AMENDS_SCHEMA_REGISTRY__SSL_CERTIFICATE_LOCATION and "
+        "AMENDS_SCHEMA_REGISTRY__SSL_KEY_LOCATION"
+    )
