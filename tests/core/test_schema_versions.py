@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,29 @@ from tests.core.compatibility import RELEASED, against_releases, incompatibiliti
 from tests.core.record_samples import avro_body, full, least
 
 from amends.schemas import releases
-from amends.schemas.codec import RECORDS, Record, UnreadableRecord, decode, encode, fingerprint_of, schema_of
+from amends.schemas.codec import (
+    RECORDS,
+    Record,
+    UnreadableRecord,
+    decode,
+    encode,
+    fingerprint_of,
+    schema_of,
+    use_framing,
+)
 from amends.schemas.commands import UndoCommand
 from amends.schemas.contract import Contract
 from amends.schemas.facts import StepEvent, Timeout, WorkflowEvent
+from amends.schemas.framing import Framing
+
+
+@pytest.fixture
+def registry() -> Iterator[dict[int, Any]]:
+    """A schema registry of this process: schemas by id."""
+    schemas: dict[int, Any] = {}
+    before = use_framing(Framing(schemas.get))
+    yield schemas
+    use_framing(before)
 
 
 def framed(number: int, body: bytes) -> bytes:
@@ -29,34 +49,40 @@ def without_last_field(record: type[Record]) -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.parametrize("record", [StepEvent, WorkflowEvent, UndoCommand, Contract], ids=lambda kind: kind.__name__)
-def test_a_record_of_an_older_schema_gets_the_defaults_of_new_fields(record: type[Record]) -> None:
+def test_a_record_of_an_older_schema_gets_the_defaults_of_new_fields(
+    record: type[Record], registry: dict[int, Any]
+) -> None:
     older, field = without_last_field(record)
+    registry[7] = older
     data = framed(7, avro_body(full(record), older))
-    found = decode(data, registered={7: older}.get)
+    found = decode(data)
     assert found == dataclasses.replace(full(record), **{field: getattr(least(record), field)})
 
 
-def test_a_record_of_a_newer_schema_is_read_without_its_new_fields() -> None:
+def test_a_record_of_a_newer_schema_is_read_without_its_new_fields(registry: dict[int, Any]) -> None:
     newer = json.loads(json.dumps(schema_of(StepEvent)))
     newer["fields"].append({"name": "mood", "type": ["null", "string"], "default": None})
+    registry[8] = newer
     data = framed(8, avro_body(full(StepEvent), newer, mood="blue"))
-    assert decode(data, registered={8: newer}.get) == full(StepEvent)
+    assert decode(data) == full(StepEvent)
 
 
-def test_a_registrys_schema_that_is_none_of_ours_is_unreadable() -> None:
+def test_a_registrys_schema_that_is_none_of_ours_is_unreadable(registry: dict[int, Any]) -> None:
     foreign = {"type": "record", "name": "shop.Order", "fields": [{"name": "id", "type": "string"}]}
     looked_up: list[dict[str, Any]] = [foreign, {"type": "record", "name": "amends.Timeout", "fields": 3}, {}]
-    for found in looked_up:
+    for registry[9] in looked_up:
         with pytest.raises(UnreadableRecord, match="schema 9"):
-            decode(framed(9, b"\x02a"), registered={9: found}.get)
+            decode(framed(9, b"\x02a"))
 
 
 def test_a_registry_that_fails_makes_the_record_unreadable_not_the_reader_dead() -> None:
     def down(_: int) -> None:
         raise ConnectionError("registry down")
 
+    before = use_framing(Framing(down))
     with pytest.raises(UnreadableRecord, match="registry down"):
-        decode(framed(9, b"\x02a"), registered=down)
+        decode(framed(9, b"\x02a"))
+    use_framing(before)
 
 
 # --- releases --------------------------------------------------------------------------------------------------------

@@ -57,7 +57,10 @@ def test_lists_nested_names_and_shared_names_are_understood() -> None:
         ("AMENDS_PROCESSOR__ENGIN", "did you mean engine?"),
         ("AMENDS_PROCESOR__ENGINE", "did you mean AMENDS_PROCESSOR__?"),
         # Nobody would read it.
-        ("AMENDS_REGISTRY__REDIS_URL", "sections are callbacks, compensator, kafka, processor, producer, schema_registry"),
+        (
+            "AMENDS_REGISTRY__REDIS_URL",
+            "sections are callbacks, compensator, kafka, processor, producer, schema_registry",
+        ),
         ("AMENDS_MOD", "did you mean AMENDS_MODE?"),
         ("AMENDS_PROCESSOR_ENGINE", "unknown setting AMENDS_PROCESSOR_ENGINE"),
         ("AMENDS_PROCESSOR__", "unknown setting AMENDS_PROCESSOR__"),

@@ -17,6 +17,7 @@ from amends.compensators.settings import CompensatorSettings
 from amends.compensators.waiting import HandlersMissing
 from amends.compensators.worker import Worker
 from amends.kafka.errors import KafkaFault, ReadTimedOut, SettingsWrong
+from amends.kafka.schema_registry_opening import open_schema_registry
 from amends.kafka.seldom import collect_seldom
 from amends.kafka.servers import kafka_of_settings
 from amends.kafka.settings import KafkaSettings, load_settings
@@ -68,6 +69,7 @@ def compensator(
             processes=processes,
             health_port=health_port,
         )
+        open_schema_registry()
         with asyncio.Runner(loop_factory=fastest_loop()) as runner:
             runner.run(serve(cluster, settings))
     except STARTING_ERRORS as error:

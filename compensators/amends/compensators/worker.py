@@ -31,6 +31,7 @@ from amends.kafka.follower import LedgerFollower
 from amends.kafka.health import Health, HealthServer
 from amends.kafka.letters import letting_through
 from amends.kafka.publisher import Publisher
+from amends.kafka.schema_registry_opening import with_schema_registry, with_schema_registry_metrics
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import require_topics
 
@@ -210,7 +211,10 @@ class Worker:
             yield
             return
         server = HealthServer(
-            self.health, self._metrics_text, host=self._settings.health_host, port=self._settings.health_port
+            with_schema_registry(self.health),
+            with_schema_registry_metrics(self._metrics_text),
+            host=self._settings.health_host,
+            port=self._settings.health_port,
         ).start()
         self.health_port = server.port
         log.info("/healthz and /metrics on %s:%d", self._settings.health_host, server.port)

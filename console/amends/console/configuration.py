@@ -20,8 +20,8 @@ from amends.console.options import AsJson
 from amends.console.output import show_json, show_table
 from amends.kafka.loading import FILE_VARIABLE, PREFIX, from_environment, from_file, load_settings
 from amends.kafka.options import is_secret
-from amends.kafka.registry_settings import SECTION as SCHEMA_REGISTRY
-from amends.kafka.registry_settings import SchemaRegistrySettings
+from amends.kafka.schema_registry_settings import SECTION as SCHEMA_REGISTRY
+from amends.kafka.schema_registry_settings import SchemaRegistrySettings
 from amends.kafka.settings import KafkaSettings
 
 GROUP = "amends.settings"

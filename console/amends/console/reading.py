@@ -10,6 +10,7 @@ from amends.console.steps import Placed
 from amends.kafka.consumer import HEAD, PartitionReader
 from amends.kafka.options import logger as client_logger
 from amends.kafka.records import Record, TopicPartition
+from amends.kafka.schema_registry_opening import open_schema_registry
 from amends.kafka.servers import kafka_of_settings
 from amends.kafka.settings import KafkaSettings
 from amends.schemas.codec import UnreadableRecord, decode
@@ -22,6 +23,7 @@ def kafka_settings(bootstrap_servers: str | None = None) -> KafkaSettings:
     """Return the settings of the environment and file, with other servers if given. Raises SettingsWrong."""
     # The client says the same thing many times a second when a broker is down; the error at the end says it once.
     client_logger.setLevel(logging.CRITICAL)
+    open_schema_registry(learns=False)  # asked only for what is written, and for ids that are not known
     return kafka_of_settings(bootstrap_servers)
 
 

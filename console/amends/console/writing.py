@@ -12,6 +12,7 @@ import typer
 from amends.console.exits import USAGE, Stop
 from amends.kafka.publisher import Publisher
 from amends.kafka.records import Ack
+from amends.kafka.schema_registry_opening import open_schema_registry
 from amends.kafka.settings import KafkaSettings
 from amends.schemas.codec import encode_value
 from amends.schemas.decisions import TOOL_MENDED
@@ -72,7 +73,11 @@ def say_written(settings: KafkaSettings, acks: Sequence[Ack], dry_run: bool, wha
 
 
 def _written(settings: KafkaSettings, facts: Said) -> list[Ack]:
-    """Write facts, those about a tool to each partition."""
+    """Write facts, those about a tool to each partition. A schema registry that is away stops no decision."""
+    registry = open_schema_registry(learns=False)
+    trouble = registry.try_learn() if registry is not None else ""
+    if trouble:
+        typer.echo(f"amends: written in single-object encoding, which every reader takes: {trouble}", err=True)
     with Publisher(settings) as publisher:
         return [
             publisher.publish_sync(

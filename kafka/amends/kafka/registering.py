@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from amends.kafka.errors import SettingsWrong
-from amends.kafka.registry_client import RegistryAnswered, RegistryClient
+from amends.kafka.schema_registry_client import SchemaRegistryAnswered, SchemaRegistryClient
 from amends.schemas.codec import ON_TOPICS, Record, schema_of
 from amends.schemas.releases import incompatibilities
 
@@ -45,21 +45,21 @@ def text_of(record: type[Record]) -> str:
     return json.dumps(schema_of(record), separators=(",", ":"))
 
 
-def ids_of(client: RegistryClient) -> dict[type[Record], int]:
-    """Return the ids of those of our schemas that are registered. Raises RegistryFault."""
+def ids_of(client: SchemaRegistryClient) -> dict[type[Record], int]:
+    """Return the ids of those of our schemas that are registered. Raises SchemaRegistryFault."""
     found = ((record, client.find(subject_of(record), text_of(record))) for record in ON_TOPICS)
     return {record: registered.id for record, registered in found if registered is not None}
 
 
-def examine(client: RegistryClient) -> list[Subject]:
-    """Return what the registry holds of our records, and what is wrong with it. Raises RegistryFault."""
+def examine(client: SchemaRegistryClient) -> list[Subject]:
+    """Return what the registry holds of our records, and what is wrong with it. Raises SchemaRegistryFault."""
     return [_examined(client, record) for record in ON_TOPICS]
 
 
-def register(client: RegistryClient) -> list[Subject]:
+def register(client: SchemaRegistryClient) -> list[Subject]:
     """Set the level of our subjects and register what is missing; return how they are then.
 
-    Nothing is changed where a schema doesn't fit: its subject names the problems. Raises RegistryFault.
+    Nothing is changed where a schema doesn't fit: its subject names the problems. Raises SchemaRegistryFault.
     """
     before = {subject.subject: subject for subject in examine(client)}
     if any(_misfits(subject) for subject in before.values()):
@@ -69,7 +69,7 @@ def register(client: RegistryClient) -> list[Subject]:
         subject = before[subject_of(record)]
         try:
             _registered(client, subject, text_of(record))
-        except RegistryAnswered as error:
+        except SchemaRegistryAnswered as error:
             refused[subject.subject] = f"the registry does not take our schema: {error}"
     return [
         subject if subject.subject not in refused else _with(subject, refused[subject.subject])
@@ -89,7 +89,7 @@ def problem_words(subjects: Iterable[Subject]) -> str:
     return "; ".join(f"{subject.subject}: {problem}" for subject in subjects for problem in subject.problems)
 
 
-def _registered(client: RegistryClient, subject: Subject, text: str) -> None:
+def _registered(client: SchemaRegistryClient, subject: Subject, text: str) -> None:
     is_level_set = subject.compatibility == LEVEL
     if not is_level_set and subject.versions:  # before anything new comes under it
         client.set_compatibility(subject.subject, LEVEL)
@@ -100,7 +100,7 @@ def _registered(client: RegistryClient, subject: Subject, text: str) -> None:
         client.set_compatibility(subject.subject, LEVEL)
 
 
-def _examined(client: RegistryClient, record: type[Record]) -> Subject:
+def _examined(client: SchemaRegistryClient, record: type[Record]) -> Subject:
     name = subject_of(record)
     versions = client.versions(name)
     ours = client.find(name, text_of(record)) if versions else None
@@ -122,7 +122,7 @@ def _examined(client: RegistryClient, record: type[Record]) -> Subject:
     )
 
 
-def _against(client: RegistryClient, record: type[Record], number: int) -> list[str]:
+def _against(client: SchemaRegistryClient, record: type[Record], number: int) -> list[str]:
     """Return why our schema and a version that is registered don't fit."""
     found = client.version(subject_of(record), number)
     if found is None:  # deleted meanwhile

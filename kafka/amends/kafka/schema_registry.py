@@ -13,20 +13,22 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from amends.kafka.errors import SettingsWrong
-from amends.kafka.loading import load_settings
 from amends.kafka.registering import SchemasRefused, ids_of, missing_words, problem_words, register, subject_of
-from amends.kafka.registry_client import RegistryAway, RegistryClient, RegistryFault, RegistryRefused
-from amends.kafka.registry_settings import SECTION, SchemaRegistrySettings
-from amends.schemas.codec import ON_TOPICS, schema_of, use_framing
+from amends.kafka.schema_registry_client import (
+    SchemaRegistryAway,
+    SchemaRegistryClient,
+    SchemaRegistryFault,
+    SchemaRegistryRefused,
+)
+from amends.kafka.schema_registry_settings import SchemaRegistrySettings
+from amends.schemas.codec import ON_TOPICS, schema_of
 from amends.schemas.framing import Framing, frame
 
 log = logging.getLogger("amends.schema_registry")
@@ -42,16 +44,12 @@ ABSENT_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class RegistryState:
+class SchemaRegistryState:
     """How it stands with the registry. `words`: what is wrong, "" if nothing is."""
 
     known: bool  # our ids: records are framed
     words: str
     failures: int  # requests that failed since the start
-
-    def detail(self) -> dict[str, object]:
-        """Return it for `/healthz`."""
-        return {"known": self.known, "encoding": "registry" if self.known else "single-object", "trouble": self.words}
 
 
 class SchemaRegistry:
@@ -77,12 +75,18 @@ class SchemaRegistry:
         self._words = ""
         self._failures = 0
         self._begin()
-        _REGISTRIES.add(self)
+
+    def begin_again(self) -> None:
+        """Begin anew in a child that was forked: threads, locks and connections are the parent's."""
+        was_learning = self._thread is not None and not self.framing.frames
+        self._begin()
+        if was_learning:
+            self._learn_later()
 
     def _begin(self) -> None:
         self._stopped = threading.Event()
         self._asking = threading.Lock()
-        self._asks: RegistryClient | None = None
+        self._asks: SchemaRegistryClient | None = None
         self._absent: dict[int, float] = {}
         self._is_out = False  # away for longer than a look-up waits
         self._ask_again_ms = 0.0
@@ -90,18 +94,18 @@ class SchemaRegistry:
         self._thread: threading.Thread | None = None
 
     @property
-    def state(self) -> RegistryState:
-        return RegistryState(bool(self.framing.frames), self._words, self._failures)
+    def state(self) -> SchemaRegistryState:
+        return SchemaRegistryState(bool(self.framing.frames), self._words, self._failures)
 
     def start(self) -> Self:
         """Learn the ids of our records, for a bounded time; go on in the background where the registry is away.
 
         Raises:
-            SettingsWrong, RegistryRefused: it answers, and something must be changed before we can start.
+            SettingsWrong, SchemaRegistryRefused: it answers, and something must be changed before we can start.
         """
         try:
             self._learn(self._settings.start_within_ms)
-        except RegistryAway as error:
+        except SchemaRegistryAway as error:
             self._failed(error)
             log.warning(
                 "the schema registry is away (%s): records are written in single-object encoding, which every reader "
@@ -111,7 +115,7 @@ class SchemaRegistry:
             self._learn_later()
         except SettingsWrong:
             raise
-        except RegistryFault as error:
+        except SchemaRegistryFault as error:
             raise SchemasRefused(str(error)) from error
         return self
 
@@ -126,14 +130,14 @@ class SchemaRegistry:
         if not self.framing.frames:
             try:
                 self._learn(within_ms)
-            except (RegistryFault, SettingsWrong) as error:
+            except (SchemaRegistryFault, SettingsWrong) as error:
                 self._failed(error)
         return self._words
 
     # --- our own ids ------------------------------------------------------------------------------------------------
 
     def _learn(self, within_ms: int) -> None:
-        with RegistryClient(self._settings).within(within_ms) as client:
+        with SchemaRegistryClient(self._settings).within(within_ms) as client:
             ids = ids_of(client)
             missing = [record for record in ON_TOPICS if record not in ids]
             if missing and self._settings.auto_register:
@@ -172,7 +176,7 @@ class SchemaRegistry:
         """Return the schema of an id; None where the registry has no such id.
 
         Raises:
-            RegistryFault: it could not be asked, within the time given.
+            SchemaRegistryFault: it could not be asked, within the time given.
         """
         own = self._own.get(number)
         if own is not None:
@@ -182,7 +186,7 @@ class SchemaRegistry:
                 return None
             try:
                 found = self._waited_for(number)
-            except (RegistryAway, RegistryRefused) as error:
+            except (SchemaRegistryAway, SchemaRegistryRefused) as error:
                 self._give_up(number, error)
                 raise
             return None if found is None else _avro(number, found)
@@ -192,10 +196,10 @@ class SchemaRegistry:
         until_ms = _monotonic_ms() + self._unknown_within_ms
         while True:
             if self._is_out and _monotonic_ms() < self._ask_again_ms:
-                raise RegistryAway(self._words)
+                raise SchemaRegistryAway(self._words)
             try:
                 found = self._asked(number)
-            except (RegistryAway, RegistryRefused) as error:
+            except (SchemaRegistryAway, SchemaRegistryRefused) as error:
                 if not self._failures or self._words != str(error):
                     log.warning("schema %d of a record can't be had: %s", number, error)
                 self._failed(error)
@@ -210,7 +214,7 @@ class SchemaRegistry:
 
     def _asked(self, number: int) -> dict[str, Any] | None:
         if self._asks is None:
-            self._asks = RegistryClient(self._settings)
+            self._asks = SchemaRegistryClient(self._settings)
         found = self._asks.schema(number)
         if found is None and _monotonic_ms() > self._asked_twice_ms + 10 * LATE_MS:
             self._asked_twice_ms = _monotonic_ms()  # not for each of many: a flood of junk must not slow the readers
@@ -222,7 +226,7 @@ class SchemaRegistry:
             self._absent[number] = _monotonic_ms() + self._settings.again_ms
         return found
 
-    def _give_up(self, number: int, error: RegistryFault) -> None:
+    def _give_up(self, number: int, error: SchemaRegistryFault) -> None:
         if self._gives_up is not None and not self.framing.frames and not self._stopped.is_set():
             self._gives_up(
                 f"schema {number} of a record can't be had, and the schema registry has not answered since the start: "
@@ -243,43 +247,3 @@ def _avro(number: int, found: dict[str, Any]) -> Mapping[str, Any]:
 
 def _monotonic_ms() -> float:
     return time.monotonic() * 1000
-
-
-# --- the process's one -----------------------------------------------------------------------------------------------
-
-_REGISTRIES: weakref.WeakSet[SchemaRegistry] = weakref.WeakSet()
-
-
-def open_registry(
-    *, waits: bool = False, gives_up: Callable[[str], object] | None = None, learns: bool = True
-) -> SchemaRegistry | None:
-    """Make the schema registry of the environment this process's; return it, or None where none is set.
-
-    Args:
-        waits: an id that is not known is waited for as the settings have it, else for PATIENCE_MS.
-        gives_up: see SchemaRegistry.
-        learns: ids are learned now, else when a record is read or `try_learn` is called.
-
-    Raises:
-        SettingsWrong: a setting is wrong, or the registry answers that something must be changed.
-    """
-    settings = load_settings(SchemaRegistrySettings, SECTION)
-    if not settings.is_set:
-        return None
-    patience_ms = settings.unknown_within_ms if waits else min(PATIENCE_MS, settings.unknown_within_ms)
-    registry = SchemaRegistry(settings, unknown_within_ms=patience_ms, gives_up=gives_up)
-    if learns:
-        registry.start()
-    use_framing(registry.framing)
-    return registry
-
-
-def _after_fork_in_child() -> None:
-    for registry in list(_REGISTRIES):
-        learns = registry._thread is not None and not registry.framing.frames
-        registry._begin()
-        if learns:
-            registry._learn_later()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -14,6 +14,7 @@ import typer
 
 from amends.kafka.errors import SettingsWrong
 from amends.kafka.health import HealthServer
+from amends.kafka.schema_registry_opening import with_schema_registry, with_schema_registry_metrics
 from amends.kafka.seldom import collect_seldom
 from amends.kafka.servers import kafka_of_settings
 from amends.kafka.settings import KafkaSettings, load_settings
@@ -22,7 +23,7 @@ from amends.processors.engine import EngineError, FoldFactory
 from amends.processors.health import ProcessorHealth, prometheus_metrics
 from amends.processors.partition import Partition
 from amends.processors.settings import ProcessorSettings
-from amends.processors.start import check_start
+from amends.processors.start import check_start, learn_schemas
 from amends.processors.terms import Terms
 from amends.processors.transactions import TransactionalEngine
 from amends.processors.watchdog import WatchdogThread
@@ -61,6 +62,11 @@ def processor(
         raise typer.Exit(EXIT_SETTINGS) from wrong
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        learn_schemas()
+    except SettingsWrong as wrong:
+        typer.echo(f"amends processor: {wrong}", err=True)
+        raise typer.Exit(EXIT_SETTINGS) from wrong
     try:
         run(kafka, settings, refold=refold, accept_loss=accept_loss)
     except EngineError as error:
@@ -120,8 +126,8 @@ def _health(engine: TransactionalEngine, settings: ProcessorSettings) -> HealthS
     if settings.health_port is None:
         return None
     server = HealthServer(
-        ProcessorHealth(lambda: engine.progress, settings.stall_ms // 2, _monotonic_ms),
-        prometheus_metrics(lambda: engine.progress),
+        with_schema_registry(ProcessorHealth(lambda: engine.progress, settings.stall_ms // 2, _monotonic_ms)),
+        with_schema_registry_metrics(prometheus_metrics(lambda: engine.progress)),
         host=settings.health_host,
         port=settings.health_port,
     ).start()

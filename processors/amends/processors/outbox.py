@@ -323,7 +323,9 @@ class Outbox:
     def carry(self, carry: Carry) -> Emission:
         name = f"carry-{carry.workflow_offset}-{carry.folded_to}-{carry.attributes['part']}"
         headers = tuple(headers_of(carry, source=self.terms.source, event_id=name, time_ms=carry.timestamp_ms))
-        return Emission(self.terms.topics.ledger, carry.workflow_id.encode(), encode_value(carry), self.partition, headers)
+        return Emission(
+            self.terms.topics.ledger, carry.workflow_id.encode(), encode_value(carry), self.partition, headers
+        )
 
     # --- writing ----------------------------------------------------------------------------------------------------
 

@@ -6,11 +6,13 @@ from amends.kafka.errors import KafkaFault, ReadTimedOut, TopicsWrong
 from amends.kafka.owned import HEAD
 from amends.kafka.reader import PartitionReader
 from amends.kafka.records import TopicPartition
+from amends.kafka.schema_registry_opening import open_schema_registry
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import require_topics
 from amends.processors import records
 from amends.processors.engine import EngineError, OtherEngineError
 from amends.processors.state import CLOSED_PHASES, Header
+from amends.processors.watchdog import end_process
 from amends.schemas.commands import Phase
 
 OTHER_ENGINES = ("faust",)
@@ -36,6 +38,19 @@ class RefoldLosesError(EngineError):
 
 NAMED_MAX = 10
 """Workflows named in a refusal."""
+
+
+def learn_schemas() -> None:
+    """Make the schema registry of the settings, if one is set, the one of this process.
+
+    A fact whose schema can't be had yet holds the fold up for a while, then it is unreadable: a dead letter and an
+    incident, until it is read. But a processor that has never heard from the registry ends itself instead: to it every
+    fact of a stranger would look so.
+
+    Raises:
+        SettingsWrong: a setting is wrong, or the registry answers that something must be changed.
+    """
+    open_schema_registry(waits=True, gives_up=end_process)
 
 
 def check_start(kafka: KafkaSettings, *, refold: bool, accept_loss: bool = False) -> None:

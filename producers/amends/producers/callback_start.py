@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from amends.kafka.errors import SettingsWrong
-from amends.kafka.schema_registry import open_registry
+from amends.kafka.schema_registry_opening import open_schema_registry
 from amends.kafka.settings import KafkaSettings, load_settings
 from amends.producers.callback_settings import CallbackSettings
 from amends.producers.callbacks import CallbackDoor, Reading, read_own
@@ -46,5 +46,5 @@ def settle_callback(token: str, answer: CallbackAnswer, by: str = "a callback") 
 
 def _ledger(settings: CallbackSettings) -> KafkaLedger:
     kafka = load_settings(KafkaSettings, "kafka")
-    open_registry()
+    open_schema_registry()
     return KafkaLedger(kafka, write_within_ms=settings.write_within_ms)

@@ -11,7 +11,7 @@ from amends.kafka.consumer import PartitionReader
 from amends.kafka.errors import KafkaFault, NotWritten, WriteError
 from amends.kafka.publisher import Publisher
 from amends.kafka.records import Ack, Record, TopicPartition
-from amends.kafka.schema_registry import open_registry
+from amends.kafka.schema_registry_opening import open_schema_registry
 from amends.kafka.settings import KafkaSettings, load_settings
 from amends.producers.echo import EchoReader
 from amends.producers.effects import Acknowledged, Uncertain, Unwritten, Write
@@ -106,11 +106,12 @@ def runtime_from_environment() -> Runtime:
     registry is, for as long as AMENDS_SCHEMA_REGISTRY__START_WITHIN_MS at most.
 
     Raises:
-        SettingsWrong: a setting is unknown or does not fit, or the schema registry lets us not in, or lacks our schemas.
+        SettingsWrong: a setting is unknown or does not fit, or the schema registry answers that we are not to
+            come in, or that it lacks our schemas.
     """
     settings = load_settings(ProducerSettings, "producer")
     kafka = load_settings(KafkaSettings, "kafka")
-    open_registry()
+    open_schema_registry()
     return kafka_runtime(kafka, settings)
 
 

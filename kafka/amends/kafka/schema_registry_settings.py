@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -47,12 +47,8 @@ class SchemaRegistrySettings(BaseModel):
     @classmethod
     def _urls_are_addresses(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
         for url in urls:
-            try:
-                parts = urlsplit(url)
-                fits = parts.scheme in ("http", "https") and parts.hostname is not None and (parts.port or 1) > 0
-            except ValueError:
-                fits = False
-            if not fits:
+            parts = _parts(url)
+            if parts is None:
                 raise ValueError("is no address such as http://HOST:8081 or https://HOST/apis/ccompat/v7")
             if parts.username is not None or parts.password is not None:
                 raise ValueError(
@@ -79,3 +75,12 @@ class SchemaRegistrySettings(BaseModel):
     @property
     def is_set(self) -> bool:
         return bool(self.url)
+
+
+def _parts(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
+    except ValueError:
+        return None
+    return parts if fits else None

@@ -16,7 +16,7 @@ from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 from amends.kafka.errors import KafkaFault, SettingsWrong
-from amends.kafka.registry_settings import SchemaRegistrySettings
+from amends.kafka.schema_registry_settings import SchemaRegistrySettings
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
@@ -27,19 +27,19 @@ LATER = frozenset({408, 429})
 """Answers that another try may change, as every 5xx."""
 
 
-class RegistryFault(KafkaFault):
+class SchemaRegistryFault(KafkaFault):
     """The schema registry did not do what it was asked for."""
 
 
-class RegistryAway(RegistryFault):
+class SchemaRegistryAway(SchemaRegistryFault):
     """It did not answer, or said that it can't now: later it may."""
 
 
-class RegistryRefused(RegistryFault):
+class SchemaRegistryRefused(SchemaRegistryFault):
     """It let us not in, or is not the one we trust: settings must be changed, here or there."""
 
 
-class RegistryAnswered(RegistryFault):
+class SchemaRegistryAnswered(SchemaRegistryFault):
     """It answered with an error about what was asked."""
 
     def __init__(self, words: str, status: int, code: int) -> None:
@@ -59,7 +59,7 @@ class Registered:
     is_avro: bool = True
 
 
-class RegistryClient:
+class SchemaRegistryClient:
     """Asks the registry of `settings`.
 
     Raises:
@@ -96,7 +96,7 @@ class RegistryClient:
             self._connection.close()
             self._connection = None
 
-    # --- calls; each raises RegistryAway, RegistryRefused or RegistryAnswered --------------------------------------
+    # --- calls; each raises SchemaRegistryAway, SchemaRegistryRefused or SchemaRegistryAnswered --------------------------------------
 
     def schema(self, number: int) -> dict[str, Any] | None:
         """Return what the registry holds under an id, None if there is no such id."""
@@ -134,11 +134,11 @@ class RegistryClient:
     def _or_none(self, method: str, path: str, body: object = None) -> Any:
         try:
             return self._asked(method, path, body)
-        except RegistryAnswered as error:
+        except SchemaRegistryAnswered as error:
             if error.status != NOT_FOUND:
                 raise
             if error.code // 100 != NOT_FOUND:  # not 40401 and the like, so no registry said it
-                raise RegistryAnswered(
+                raise SchemaRegistryAnswered(
                     f"{error}; there seems to be no registry at this path: look at AMENDS_SCHEMA_REGISTRY__URL "
                     "(Apicurio's ends with /apis/ccompat/v7)",
                     error.status,
@@ -148,11 +148,11 @@ class RegistryClient:
 
     def _asked(self, method: str, path: str, body: object = None) -> Any:
         """Ask each address until one answers."""
-        away: RegistryAway | None = None
+        away: SchemaRegistryAway | None = None
         for _ in range(len(self._urls)):
             try:
                 return self._asked_once(method, path, body)
-            except RegistryAway as error:
+            except SchemaRegistryAway as error:
                 away = away or error
                 self.close()
                 self._urls.append(self._urls.pop(0))
@@ -168,13 +168,13 @@ class RegistryClient:
             try:
                 return _answer(url, *self._exchanged(url, method, path, data, timeout_s))
             except ssl.SSLEOFError as error:
-                raise RegistryAway(f"{url} closed the connection: {error.reason}") from error
+                raise SchemaRegistryAway(f"{url} closed the connection: {error.reason}") from error
             except ssl.SSLError as error:
-                raise RegistryRefused(f"{url}: {_of_tls(error)}") from error
+                raise SchemaRegistryRefused(f"{url}: {_of_tls(error)}") from error
             except (http.client.HTTPException, OSError) as error:
                 self.close()
                 if not reused or isinstance(error, TimeoutError):  # else it had closed a connection that was idle
-                    raise RegistryAway(f"{url} does not answer: {error or type(error).__name__}") from error
+                    raise SchemaRegistryAway(f"{url} does not answer: {error or type(error).__name__}") from error
 
     def _exchanged(self, url: str, method: str, path: str, data: bytes | None, timeout_s: float) -> tuple[int, bytes]:
         if self._connection is None:
@@ -197,7 +197,7 @@ class RegistryClient:
         if self._until_ms is not None:
             left_ms = min(left_ms, self._until_ms - self._monotonic_ms())
         if left_ms <= 0:
-            raise RegistryAway(f"{url} did not answer in time")
+            raise SchemaRegistryAway(f"{url} did not answer in time")
         return left_ms / 1000
 
 
@@ -222,16 +222,16 @@ def _answer(url: str, status: int, text: bytes) -> Any:
     detail = said if isinstance(said, dict) else {}
     words = str(detail.get("message") or text[:200].decode(errors="replace") or "no words")
     if status in REFUSALS:
-        raise RegistryRefused(
+        raise SchemaRegistryRefused(
             f"{url} refuses us (HTTP {status}): look at AMENDS_SCHEMA_REGISTRY__USER and "
             "AMENDS_SCHEMA_REGISTRY__PASSWORD, and at what that user may do there"
         )
     if status >= 500 or status in LATER:
-        raise RegistryAway(f"{url} can't answer now (HTTP {status}): {words}")
+        raise SchemaRegistryAway(f"{url} can't answer now (HTTP {status}): {words}")
     if status < 400:
-        raise RegistryAnswered(f"{url} is no schema registry: it answered HTTP {status} and no JSON", status, 0)
+        raise SchemaRegistryAnswered(f"{url} is no schema registry: it answered HTTP {status} and no JSON", status, 0)
     code = detail.get("error_code")
-    raise RegistryAnswered(f"{url} answered HTTP {status}: {words}", status, code if isinstance(code, int) else 0)
+    raise SchemaRegistryAnswered(f"{url} answered HTTP {status}: {words}", status, code if isinstance(code, int) else 0)
 
 
 def _secured(settings: SchemaRegistrySettings) -> ssl.SSLContext:
