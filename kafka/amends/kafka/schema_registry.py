@@ -189,6 +189,9 @@ class SchemaRegistry:
             except (SchemaRegistryAway, SchemaRegistryRefused) as error:
                 self._give_up(number, error)
                 raise
+            finally:
+                if self._asks is not None:
+                    self._asks.close()  # ids are asked for seldom
             return None if found is None else _avro(number, found)
 
     def _waited_for(self, number: int) -> dict[str, Any] | None:

@@ -96,7 +96,7 @@ class SchemaRegistryClient:
             self._connection.close()
             self._connection = None
 
-    # --- calls; each raises SchemaRegistryAway, SchemaRegistryRefused or SchemaRegistryAnswered --------------------------------------
+    # --- calls: each raises SchemaRegistryFault, by what is to be done about it ---------------------------------------
 
     def schema(self, number: int) -> dict[str, Any] | None:
         """Return what the registry holds under an id, None if there is no such id."""

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from amends.kafka.health import Health
 from amends.kafka.loading import load_settings
-from amends.kafka.schema_registry_settings import SECTION, SchemaRegistrySettings
 from amends.kafka.schema_registry import PATIENCE_MS, SchemaRegistry
+from amends.kafka.schema_registry_settings import SECTION, SchemaRegistrySettings
 from amends.schemas.codec import use_framing
 
 _lock = threading.Lock()

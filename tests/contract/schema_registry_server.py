@@ -48,7 +48,7 @@ class OurRegistry:
         self._scheme = "http" if tls is None else "https"
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self._server.daemon_threads = True
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign,assignment]
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -160,6 +160,15 @@ def _handler(registry: OurRegistry) -> type[BaseHTTPRequestHandler]:
         timeout = 10
 
         def do_GET(self) -> None:
+            self._heard()
+
+        def do_POST(self) -> None:
+            self._heard()
+
+        def do_PUT(self) -> None:
+            self._heard()
+
+        def _heard(self) -> None:
             length = int(self.headers.get("Content-Length", 0))
             body = json.loads(self.rfile.read(length)) if length else None
             path = urlsplit(self.path).path
@@ -178,8 +187,6 @@ def _handler(registry: OurRegistry) -> type[BaseHTTPRequestHandler]:
             except Refused as refused:
                 said = {"error_code": refused.code, "message": str(refused)}
                 self._say(refused.status, json.dumps(said).encode())
-
-        do_POST = do_PUT = do_GET
 
         def _say(self, status: int, body: bytes) -> None:
             self.send_response(status)
