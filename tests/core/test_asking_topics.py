@@ -49,7 +49,7 @@ def test_a_broker_that_refuses_has_answered() -> None:
 def test_a_processor_that_can_not_look_at_its_topics_ends_with_a_word_and_a_code(
     fault: KafkaFault, refusal: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(_: KafkaSettings) -> None:
+    def fails(*_: object) -> None:
         raise fault
 
     monkeypatch.setattr(start, "require_topics", fails)

@@ -56,7 +56,9 @@ def test_every_setting_says_where_it_came_from(tmp_path: Path) -> None:
 
 def test_options_of_the_client_are_found_however_they_were_spelt(tmp_path: Path) -> None:
     file = tmp_path / "amends.toml"
-    file.write_text('[kafka.options]\n"sasl.mechanism" = "PLAIN"\n')
+    file.write_text(
+        '[kafka.options]\n"security.protocol" = "SASL_SSL"\n"sasl.mechanism" = "PLAIN"\nsasl_username = "me"\n'
+    )
     env = {"AMENDS_CONFIG_FILE": str(file), "AMENDS_KAFKA__SASL_PASSWORD": "geheim"}
     found = {setting.name: setting for setting in in_force(KafkaSettings, "kafka", env)}
     assert found["options.sasl.mechanism"].origin == str(file)

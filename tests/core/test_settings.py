@@ -87,9 +87,19 @@ def test_what_kubernetes_injects_is_neither_refused_nor_read() -> None:
 
 
 def test_any_option_of_the_client_passes_through() -> None:
-    env = {"AMENDS_KAFKA__SASL_MECHANISM": "PLAIN", "AMENDS_KAFKA__OPTIONS__SASL_USERNAME": "me"}
+    env = {
+        "AMENDS_KAFKA__SASL_MECHANISM": "PLAIN",
+        "AMENDS_KAFKA__OPTIONS__SASL_USERNAME": "me",
+        "AMENDS_KAFKA__SASL_PASSWORD": "word",
+        "AMENDS_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
+    }
     settings = load_settings(KafkaSettings, "kafka", env)
-    assert settings.options == {"sasl.mechanism": "PLAIN", "sasl.username": "me"}
+    assert settings.options == {
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": "word",
+        "security.protocol": "SASL_SSL",
+    }
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED.keys() - {"bootstrap.servers"}))
@@ -108,8 +118,9 @@ def test_a_name_that_neither_amends_nor_the_client_knows_is_refused() -> None:
 
 def test_secrets_are_shown_nowhere() -> None:
     secret = "correct-horse"
-    settings = KafkaSettings(options={"sasl.password": secret, "client.rack": "a"})
-    assert settings.shown()["options"] == {"sasl.password": "********", "client.rack": "a"}
+    plain = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
+    settings = KafkaSettings(options={"sasl.password": secret, **plain})
+    assert settings.shown()["options"] == {"sasl.password": "********", **plain}
     assert secret not in repr(settings) + str(settings) + str(settings.shown())
     with pytest.raises(SettingsWrong) as raised:
         load_settings(KafkaSettings, "kafka", {"AMENDS_KAFKA__SASL_PASSWORD": secret, "AMENDS_KAFKA__ACKS": "1"})

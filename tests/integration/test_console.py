@@ -201,6 +201,9 @@ def test_missing_topics_and_wrong_settings_say_what_to_do(amends: Amends, monkey
 def test_settings_are_shown_with_their_origin_and_without_secrets(
     amends: Amends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("AMENDS_KAFKA__SECURITY_PROTOCOL", "SASL_SSL")
+    monkeypatch.setenv("AMENDS_KAFKA__SASL_MECHANISM", "PLAIN")
+    monkeypatch.setenv("AMENDS_KAFKA__SASL_USERNAME", "me")
     monkeypatch.setenv("AMENDS_KAFKA__SASL_PASSWORD", "geheim")
     code, out, _ = amends("config", "show", "kafka", "--json")
     assert code == OK

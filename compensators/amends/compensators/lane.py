@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from amends.compensators.clock import lease_clock_ms
 from amends.compensators.progress import PartitionProgress
 from amends.kafka.consumer import GroupConsumer
-from amends.kafka.errors import KafkaFault, OwnershipLost, RecordGone, TopicsWrong
+from amends.kafka.errors import AccessRefused, KafkaFault, OwnershipLost, RecordGone, TopicsWrong
 from amends.kafka.owned import GATHER_MS
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
@@ -172,7 +172,7 @@ class LaneThread:
             log.warning("lane %s: another member took over: %s", self.lane, error)
             self._gone([TopicPartition(self.topic, partition) for partition in self._tenures])
             return
-        except (TopicsWrong, RecordGone):
+        except (TopicsWrong, RecordGone, AccessRefused):
             raise
         except KafkaFault as error:
             log.warning("lane %s: %s", self.lane, error)
@@ -245,4 +245,4 @@ class LaneThread:
 
 def group_of(kafka: KafkaSettings, lane: str) -> str:
     """Return the consumer group of a lane: every compensator of a lane is in it, whatever other lanes it serves."""
-    return f"{kafka.topic_prefix}.compensator.{lane}"
+    return kafka.topics.lane_group(lane)

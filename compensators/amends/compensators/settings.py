@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 class CompensatorSettings(BaseModel):
     """What a compensator may be told. Durations in milliseconds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     mode: Literal["off", "observe", "enforce"] = "enforce"
     """AMENDS_MODE, shared by all parts. A compensator undoes nothing unless it is `enforce`."""

@@ -31,9 +31,11 @@ from amends.kafka.follower import LedgerFollower
 from amends.kafka.health import Health, HealthServer
 from amends.kafka.letters import letting_through
 from amends.kafka.publisher import Publisher
+from amends.kafka.rights import Part, rights_of
 from amends.kafka.schema_registry_opening import with_schema_registry, with_schema_registry_metrics
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import require_topics
+from amends.kafka.turned_away import turned_away
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +67,8 @@ class Worker:
         """Serve the lanes until `stop` is set, then drain.
 
         Raises:
-            SettingsWrong, TopicsWrong, ContractError, ModulesBroken, HandlersMissing, RegistryUnusable: at start, what
-                to change.
+            SettingsWrong, TopicsWrong, AccessRefused, ContractError, ModulesBroken, HandlersMissing, RegistryUnusable:
+                at start, what to change.
             KafkaFault: the lanes can't be served any longer; the process should be started anew.
         """
         if self._settings.mode != "enforce":
@@ -76,7 +78,8 @@ class Worker:
             return
         tools = loaded_tools(self._settings)
         self._lane_names = lanes_to_serve(self._kafka, self._settings, tools)
-        await asyncio.to_thread(require_topics, self._kafka)
+        rights = rights_of(Part.COMPENSATOR, self._kafka, lanes=self._lane_names)
+        await asyncio.to_thread(require_topics, self._kafka, rights)
         await asyncio.to_thread(require_handlers, self._kafka, self._settings, self._lane_names, tools)
         async with contextlib.AsyncExitStack() as stack:
             registry = await stack.enter_async_context(opened_registry(self._settings, self.metrics.registry_away.inc))
@@ -238,6 +241,8 @@ class Worker:
             "poll_age_ms": poll_age_ms,
             "processes_killed": self._pool.killed if self._pool is not None else 0,
         }
+        if refused := turned_away.words():
+            return Health(False, refused, detail)
         if poll_age_ms > 3 * self._settings.session_timeout_ms:
             return Health(False, f"a lane was not polled for {poll_age_ms} ms", detail)
         if oldest_ms > self._settings.stall_ms and now_ms - dispatcher.last_end_ms > self._settings.stall_ms:

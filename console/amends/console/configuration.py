@@ -19,9 +19,9 @@ from amends.console.exits import USAGE, Stop
 from amends.console.options import AsJson
 from amends.console.output import show_json, show_table
 from amends.kafka.loading import FILE_VARIABLE, PREFIX, from_environment, from_file, load_settings
-from amends.kafka.options import is_secret
 from amends.kafka.schema_registry_settings import SECTION as SCHEMA_REGISTRY
 from amends.kafka.schema_registry_settings import SchemaRegistrySettings
+from amends.kafka.secrets import ENDING, is_named_by_file, is_secret
 from amends.kafka.settings import KafkaSettings
 
 GROUP = "amends.settings"
@@ -83,16 +83,17 @@ def sections() -> dict[str, type[BaseModel]]:
 def in_force(model: type[BaseModel], section: str, env: Mapping[str, str]) -> Iterator[Setting]:
     """Yield the settings of a section. Raises SettingsWrong."""
     file = env.get(FILE_VARIABLE)
-    variables = _named(from_environment(model, section, env))
-    tables = _named(from_file(file, section))
+    variables = _named(model, from_environment(model, section, env))
+    tables = _named(model, from_file(file, section))
     for name, value in _flat(load_settings(model, section, env).model_dump()).items():
         spelt = _spelt(name)
         origin = _variable(section, name, env) if spelt in variables else str(file) if spelt in tables else "default"
         yield Setting(section, name, _shown(name, value), origin)
 
 
-def _named(given: Mapping[str, Any]) -> set[str]:
-    return {_spelt(name) for name in _flat(given)}
+def _named(model: type[BaseModel], given: Mapping[str, Any]) -> set[str]:
+    """Return what is given, a secret in a file of its own under the secret's name."""
+    return {_spelt(name).removesuffix(".file" if is_named_by_file(model, name) else "") for name in _flat(given)}
 
 
 def _spelt(name: str) -> str:
@@ -106,6 +107,7 @@ def _variable(section: str, name: str, env: Mapping[str, str]) -> str:
         f"{section}__{name.replace('.', '__')}",
         name,  # without a section: AMENDS_MODE
     )
+    spellings = (*spellings, *(f"{spelling}{ENDING}" for spelling in spellings))  # of a secret that stands in a file
     return next((f"{PREFIX}{known}".upper() for known in spellings if f"{PREFIX}{known}".upper() in env), "environment")
 
 

@@ -51,6 +51,11 @@ class ReadTimedOut(KafkaFault):
     """What was asked for was not read before the deadline. It says nothing about what stands on the topic."""
 
 
+class AccessRefused(KafkaFault):
+    """The brokers are there and turn this client away: TLS, credentials, or a right that it has not. The message names
+    what to change, and no secret."""
+
+
 class TopicsWrong(KafkaFault):
     """Topics are missing or not as the protocol wants them; `problems` has one sentence for each."""
 

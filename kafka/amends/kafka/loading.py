@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from amends.kafka.errors import SettingsWrong
+from amends.kafka.secrets import from_files
 
 PREFIX = "AMENDS_"
 SECTIONS = frozenset({"kafka", "producer", "processor", "compensator", "callbacks", "schema_registry"})
@@ -47,6 +48,7 @@ def load_settings(
 ) -> Model:
     """Return the settings of `section`: explicit arguments, else `AMENDS_<SECTION>__<NAME>`, else file, else defaults.
 
+    A secret may stand in a file of its own, as containers are given theirs: `AMENDS_<SECTION>__<NAME>_FILE` names it.
     A deeper `__` goes into a nested model or mapping. Lists may be written with commas or as JSON. The file is TOML
     with a table per section; None means the one named by AMENDS_CONFIG_FILE, if any.
 
@@ -57,6 +59,7 @@ def load_settings(
     section = section.lower()
     given = merged(from_file(file or env.get(FILE_VARIABLE), section), from_environment(model, section, env))
     given = merged(given, {name: value for name, value in explicit.items() if value is not None})
+    given = from_files(model, section, given, lambda name, text: _read(model, [name], text))
     _refuse_unknown(model, section, given)
     try:
         return model.model_validate(given)

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer
 
+from amends.kafka.secrets import is_secret
+from amends.kafka.turned_away import turned_away
+
 if TYPE_CHECKING:
     from amends.kafka.settings import KafkaSettings
 
@@ -74,13 +77,6 @@ REFUSED: Mapping[str, str] = {
     "metadata.broker.list": "it has a setting of its own, bootstrap_servers",
 }
 
-_SECRET = re.compile(r"password|secret|\.pem$|token|credential|jaas|assertion\.private", re.IGNORECASE)
-
-
-def is_secret(name: str) -> bool:
-    """Return whether an option or setting of that name must never be shown."""
-    return bool(_SECRET.search(name))
-
 
 def check_options(options: Mapping[str, str], *, known_fields: Iterable[str] = ()) -> None:
     """Raise ValueError if an option breaks a promise, or if the client does not know it or its value."""
@@ -89,11 +85,29 @@ def check_options(options: Mapping[str, str], *, known_fields: Iterable[str] = (
             raise ValueError(f"option {name} is refused: {REFUSED[name]}; remove it")
     if not options:
         return
+    _check_that_security_is_used(options)
+    # A client that is to have tokens would ask for one at once, only to be thrown away.
+    tried = {name: value for name, value in options.items() if name != "sasl.oauthbearer.method"}
     try:
         # The client itself is the list of what it knows. It connects to nothing without servers.
-        Producer({**options, "log_level": 0}, logger=_SILENT)
+        Producer({**tried, "log_level": 0}, logger=_SILENT)
     except (KafkaException, TypeError, ValueError) as error:
         raise ValueError(_unknown(str(error), options, known_fields)) from None
+
+
+def _check_that_security_is_used(options: Mapping[str, str]) -> None:
+    """Raise ValueError where the client would leave options aside without a word, and send what they protect openly."""
+    protocol = options.get("security.protocol", "plaintext").upper()
+    unused = [("SSL", "ssl."), ("SASL", "sasl.")]
+    for part, beginning in unused:
+        named = sorted(name for name in options if name.startswith(beginning))
+        if named and part not in protocol:
+            raise ValueError(
+                f"{', '.join(named)} would have no effect with security.protocol {protocol}: set "
+                f"AMENDS_KAFKA__SECURITY_PROTOCOL to one with {part} (SSL, SASL_SSL, SASL_PLAINTEXT)"
+            )
+    if "SASL" in protocol and not options.keys() & {"sasl.mechanism", "sasl.mechanisms"}:
+        raise ValueError("sasl.mechanism is missing: set AMENDS_KAFKA__SASL_MECHANISM, such as SCRAM-SHA-512")
 
 
 def _unknown(words: str, options: Mapping[str, str], known_fields: Iterable[str]) -> str:
@@ -130,6 +144,7 @@ def common_options(settings: KafkaSettings) -> Options:
         "topic.metadata.propagation.max.ms": 3_000,
         **settings.options,
         "bootstrap.servers": settings.bootstrap_servers,
+        "error_cb": turned_away.hear,
     }
 
 

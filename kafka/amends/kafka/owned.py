@@ -19,7 +19,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 from amends.kafka.embedded import TrueEnds
 from amends.kafka.errors import KafkaFault, OwnershipLost, ReadTimedOut, RecordGone, TopicsWrong
 from amends.kafka.options import logger
+from amends.kafka.permission import NO_RIGHT, no_right
 from amends.kafka.records import Batch, EndObserved, TopicPartition, record_of
+from amends.kafka.turned_away import turned_away
 
 HEAD = OFFSET_BEGINNING
 """Where to start: the oldest record there is."""
@@ -62,6 +64,9 @@ class OwnedConsumer:
             batch wakes a thread, and it fights the others for the interpreter: the fewer, the better.
     """
 
+    group = ""
+    """The consumer group it is a member of, if any."""
+
     def __init__(self, options: dict[str, Any], true_ends: TrueEnds | None, *, gather_ms: int = 0) -> None:
         self._true_ends = true_ends
         self._gather_s = gather_ms / 1000
@@ -79,6 +84,7 @@ class OwnedConsumer:
             OwnershipLost: the group went on without this member.
             RecordGone: the place to read at is not there.
             TopicsWrong: a topic does not exist.
+            AccessRefused: this client may not read it, or not be a member of its group.
         """
         consumer = self._mine()
         if self._loaded and self._gather_s:
@@ -114,7 +120,8 @@ class OwnedConsumer:
                 batch.records.append(record_of(message))
             elif error.code() == KafkaError._PARTITION_EOF:
                 batch.ends[_place_of(message)] = _offset_of(message)
-            else:
+            elif self.group or error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                # The client looks for the coordinator of a group also where it is in none; that right is not needed.
                 _raise_if_grave(error, message)
         for place, offset in again.items():
             with contextlib.suppress(KafkaException):  # taken away meanwhile: whoever has it now begins elsewhere
@@ -185,11 +192,13 @@ class OwnedConsumer:
         return asked_of_broker(lambda left_s: _ends(consumer, asked, left_s), "the ends of partitions", deadline_ms)
 
     def partitions_of(self, topic: str, deadline_ms: int = REQUEST_MS) -> int:
-        """Return how many partitions a topic has. Raises TopicsWrong if there is none, ReadTimedOut."""
+        """Return how many partitions a topic has. Raises TopicsWrong if there is none, AccessRefused, ReadTimedOut."""
         consumer = self._mine()
         found = asked_of_broker(
             lambda left_s: consumer.list_topics(topic, timeout=left_s).topics.get(topic), topic, deadline_ms
         )
+        if found is not None and found.error is not None and found.error.code() in NO_RIGHT:
+            raise no_right(f"topic {topic}", found.error)
         if found is None or found.error is not None:
             raise TopicsWrong([f"topic {topic} does not exist; make it with `amends topics create`"])
         return len(found.partitions)
@@ -236,6 +245,9 @@ def _raise_if_grave(error: KafkaError, message: Message) -> None:
         raise RecordGone(f"{message.topic()}[{message.partition()}]@{message.offset()}: {error.str()}")
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         raise TopicsWrong([f"{message.topic()}: {error.str()}; make the topics with `amends topics create`"])
+    if code in NO_RIGHT:
+        turned_away.hear(error)
+        raise no_right(f"topic {message.topic()}" if message.topic() else "the consumer group", error)
     if code not in PASSING and not error.retriable():
         raise KafkaFault(f"{message.topic()}: {error.str()}")
     logger.warning("consumer: %s", error.str())
@@ -259,6 +271,8 @@ def asked_of_broker(request: Callable[[float], Answer], what: str, deadline_ms: 
             return request(max(0.001, left_s))
         except KafkaException as error:
             cause: KafkaError = error.args[0]
+            if cause.code() in NO_RIGHT:
+                raise no_right(what, cause) from error
             if left_s <= 0 or not (cause.code() in PASSING or cause.retriable()):
                 raise ReadTimedOut(f"{what}: {cause.str()}") from error
             time.sleep(min(ASK_AGAIN_MS / 1000, max(0.0, left_s)))

@@ -23,6 +23,7 @@ from amends.kafka.errors import MaybeWritten, NotWritten, WriteError
 from amends.kafka.options import logger, producer_options
 from amends.kafka.records import Ack, Headers
 from amends.kafka.settings import KafkaSettings
+from amends.kafka.turned_away import TURNED_AWAY, turned_away
 
 POLL_MS = 100
 REPORT_EVERY_MS = 250
@@ -40,7 +41,7 @@ LOCAL = frozenset({
     KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._TIMED_OUT, KafkaError._PURGE_QUEUE,
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._AUTHENTICATION,
     KafkaError._SSL,
-    KafkaError._DESTROY, KafkaError._FATAL, KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._DESTROY, KafkaError._FATAL, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED,
 })  # fmt: skip
 """The client gave up by itself, or was told so with the metadata: whether the record left, the counts may tell."""
 
@@ -130,6 +131,7 @@ class Client:
         self._answered = threading.Condition()
         self._open = 0
         self._stop = False
+        self._heard = ""
         # A failure is decided by the report after it, which may be a little late.
         wait_ms = min(REPORT_WAIT_MS, deadline_ms // 4)
         options = producer_options(settings, deadline_ms=deadline_ms - wait_ms, queue_max=queue_max)
@@ -199,8 +201,12 @@ class Client:
         self._thread.join()
 
     def failed(self, delivery: _Delivery, error: KafkaError, message: Message) -> None:
-        words = f"{message.topic()}: {error.str()}"
         code = error.code()
+        # Of a record that did not leave the client says how, not why, if brokers turn it away.
+        why = f"; {self._heard}" if self._heard and code in LOCAL else ""
+        words = f"{message.topic()}: {error.str()}{why}"
+        if code in TURNED_AWAY:
+            turned_away.hear(error)
         self.broken = self.broken or error.fatal() or code in REPLACED
         if code in REFUSED_FOR_GOOD:
             self.done.append((delivery.answer, NotWritten(words, code=error.name())))
@@ -272,6 +278,9 @@ class Client:
         self.done.append((delivery.answer, MaybeWritten(words, code=error.name())))
 
     def _error(self, error: KafkaError) -> None:
+        turned_away.hear(error)
+        if error.code() in TURNED_AWAY:
+            self._heard = error.str()
         if error.fatal():
             self.broken = True
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
 
 from amends.kafka.loading import load_settings
-from amends.kafka.options import check_options, is_secret
+from amends.kafka.options import check_options
+from amends.kafka.secrets import is_secret
 from amends.schemas.releases import released_versions
 from amends.schemas.topics import DAY_MS, Topics
 
@@ -40,7 +41,7 @@ class KafkaSettings(BaseModel):
         options: options of the client, as librdkafka spells them.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     bootstrap_servers: str = Field(default="127.0.0.1:9092", min_length=1)
     topic_prefix: Name = "amends"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -15,10 +15,11 @@ from confluent_kafka.admin._metadata import TopicMetadata
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from amends.kafka.entrance import Entrance
 from amends.kafka.errors import KafkaFault, ReadTimedOut, TopicsWrong
-from amends.kafka.options import common_options
-from amends.kafka.options import logger as client_logger
 from amends.kafka.owned import PASSING
+from amends.kafka.permission import NO_RIGHT, no_right, require_rights
+from amends.kafka.rights import Right, topics_of
 from amends.kafka.settings import KafkaSettings
 from amends.schemas.topics import TopicSpecification
 
@@ -44,10 +45,11 @@ def create_topics(settings: KafkaSettings) -> list[str]:
 
     Raises:
         TopicsWrong: the broker refused one.
+        AccessRefused: the brokers do not let this client in.
         ReadTimedOut: the broker did not answer.
     """
-    admin = _admin(settings)
-    present = _metadata(admin)
+    entrance = Entrance(settings)
+    admin, present = entrance.admin, entrance.topics()
     new = [_new_topic(settings, topic) for topic in wanted_topics(settings) if topic.name not in present]
     created, refused = [], []
     for name, future in (admin.create_topics(new, operation_timeout=REQUEST_S) if new else {}).items():
@@ -57,18 +59,22 @@ def create_topics(settings: KafkaSettings) -> list[str]:
         except KafkaException as error:
             # Somebody else created it in the same moment: as good as ours, and checked like ours.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                refused.append(f"topic {name} could not be created: {error.args[0].str()}")
+                refused.append(f"topic {name} could not be created: {_why(error.args[0])}")
     if refused:
         raise TopicsWrong(refused)
-    _wait_for_leaders(admin, [topic.topic for topic in new])
+    _wait_for_leaders(entrance, [topic.topic for topic in new])
     return created
 
 
-def _wait_for_leaders(admin: AdminClient, names: list[str]) -> None:
+def _why(cause: KafkaError) -> str:
+    return str(no_right("Create", cause)) if cause.code() in NO_RIGHT else cause.str()
+
+
+def _wait_for_leaders(entrance: Entrance, names: list[str]) -> None:
     """Wait until the broker itself knows new topics and their leaders: its controller answers before it tells it."""
     end = time.monotonic() + REQUEST_S
     while names:
-        found = _metadata(admin)
+        found = entrance.topics()
         names = [name for name in names if name not in found or not _has_leaders(found[name])]
         if names and time.monotonic() >= end:
             raise ReadTimedOut(f"topics were created, and {REQUEST_S} s later have no leaders: {', '.join(names)}")
@@ -88,9 +94,25 @@ def check_topics(settings: KafkaSettings, *, embedded: bool | None = None) -> li
     return report.problems
 
 
-def require_topics(settings: KafkaSettings) -> None:
-    """Raise TopicsWrong unless all topics are as the protocol wants them."""
-    problems = check_topics(settings)
+def require_topics(settings: KafkaSettings, rights: Sequence[Right] | None = None) -> None:
+    """Return if all topics are as the protocol wants them and this client has its rights.
+
+    Args:
+        rights: those of a part: they are required, and only the topics they speak of are looked at. None: all topics.
+
+    Raises:
+        TopicsWrong: topics are missing or wrong.
+        AccessRefused: the brokers do not let this client in, or grant it too little.
+        ReadTimedOut: no broker answers.
+    """
+    if rights is None:
+        problems = check_topics(settings)
+    else:
+        entrance = Entrance(settings)
+        found = entrance.topics()
+        if not settings.embedded:
+            require_rights(entrance.admin, rights)
+        problems = _examined(settings, entrance.admin, found, only=topics_of(rights)).problems
     if problems:
         raise TopicsWrong(problems)
 
@@ -101,12 +123,22 @@ def examine_topics(settings: KafkaSettings, *, embedded: bool | None = None) -> 
     Args:
         embedded: the broker is the embedded one, which doesn't tell a topic's settings; None: as in the settings.
 
-    Raises ReadTimedOut if the broker does not answer.
+    Raises AccessRefused if the brokers do not let this client in, ReadTimedOut if none answers.
     """
+    entrance = Entrance(settings)
+    return _examined(settings, entrance.admin, entrance.topics(), embedded=embedded)
+
+
+def _examined(
+    settings: KafkaSettings,
+    admin: AdminClient,
+    found: Mapping[str, TopicMetadata],
+    *,
+    embedded: bool | None = None,
+    only: frozenset[str] | None = None,
+) -> TopicsReport:
     embedded = settings.embedded if embedded is None else embedded
-    admin = _admin(settings)
-    found = _metadata(admin)
-    topics = wanted_topics(settings)
+    topics = [topic for topic in wanted_topics(settings) if only is None or topic.name in only]
     problems = [problem for topic in topics for problem in _layout_problems(settings, topic, found.get(topic.name))]
     if embedded:
         names = "clean-up, retention, timestamp type and sizes"
@@ -129,18 +161,6 @@ def wanted_settings(settings: KafkaSettings, topic: TopicSpecification) -> Mappi
     return {**topic.settings, "min.insync.replicas": in_sync, "unclean.leader.election.enable": "false"}
 
 
-def _admin(settings: KafkaSettings) -> AdminClient:
-    return AdminClient(common_options(settings), logger=client_logger)
-
-
-def _metadata(admin: AdminClient) -> dict[str, TopicMetadata]:
-    try:
-        topics = admin.list_topics(timeout=REQUEST_S).topics
-    except KafkaException as error:
-        raise ReadTimedOut(f"the broker doesn't answer: {error.args[0].str()}") from error
-    return {name: topic for name, topic in topics.items() if topic.error is None}
-
-
 def _new_topic(settings: KafkaSettings, topic: TopicSpecification) -> NewTopic:
     return NewTopic(
         topic.name,
@@ -152,7 +172,10 @@ def _new_topic(settings: KafkaSettings, topic: TopicSpecification) -> NewTopic:
 
 def _layout_problems(settings: KafkaSettings, topic: TopicSpecification, found: TopicMetadata | None) -> list[str]:
     if found is None:
-        return [f"topic {topic.name} is missing; make it with `amends topics create`"]
+        return [
+            f"topic {topic.name} is missing, or this client may not know of it (Describe); make it with `amends topics "
+            "create`"
+        ]
     problems = []
     count = len(found.partitions)
     if topic.co_partitioned and count != settings.partitions:
@@ -184,6 +207,8 @@ def settings_answered(answers: Mapping[str, Future[dict[str, ConfigEntry]]]) -> 
         raise ReadTimedOut(f"{failed}: no answer within {REQUEST_S:g} s") from late
     except KafkaException as error:
         cause: KafkaError = error.args[0]
+        if cause.code() in NO_RIGHT:
+            raise no_right(failed, cause) from error
         away = cause.retriable() or cause.code() in PASSING
         raise (ReadTimedOut if away else KafkaFault)(f"{failed}: {cause.str()}") from error
 

@@ -9,8 +9,9 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from amends.kafka.errors import CheckpointAborted, CheckpointFenced
+from amends.kafka.errors import AccessRefused, CheckpointAborted, CheckpointFenced
 from amends.kafka.options import logger, transaction_options
+from amends.kafka.permission import NO_RIGHT, no_right
 from amends.kafka.records import TopicPartition, Writable
 from amends.kafka.settings import KafkaSettings
 
@@ -50,6 +51,7 @@ class Checkpointer:
 
         Raises:
             CheckpointFenced: another owner did the same meanwhile, or the broker can't be used for this.
+            AccessRefused: this client may not use the transactional id.
             CheckpointAborted: the broker did not answer in time; may be called again.
         """
         producer = self._open_producer()
@@ -70,6 +72,7 @@ class Checkpointer:
             CheckpointAborted: nothing of it is visible; the same may be committed again.
             CheckpointFenced: another owner took over, or the fate of this commit could not be learned: stop, write
                 nothing more; who comes next reads from the topic which it was.
+            AccessRefused: a right is missing; nothing of it is visible, and nothing more can be committed.
         """
         producer = self._open_producer()
         ending = False
@@ -150,8 +153,13 @@ class Checkpointer:
             self._fenced = True
             raise CheckpointFenced(f"{self.transactional_id}: not aborted: {error.args[0].str()}") from error
 
-    def _classed(self, error: KafkaException, *, ending: bool = False) -> CheckpointAborted | CheckpointFenced:
+    def _classed(
+        self, error: KafkaException, *, ending: bool = False
+    ) -> CheckpointAborted | CheckpointFenced | AccessRefused:
         cause: KafkaError = error.args[0]
+        if cause.code() in NO_RIGHT:
+            self._fenced = True  # the broker ends the transaction; nothing of it was committed
+            return no_right(self.transactional_id, cause)
         words = f"{self.transactional_id}: {cause.str()} ({cause.name()})"
         if not (cause.fatal() or cause.code() in _FENCED):
             if cause.txn_requires_abort() or (not ending and (cause.retriable() or cause.code() == KafkaError._STATE)):

@@ -10,10 +10,11 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from typing import Literal
 
 from amends.local.errors import ServerUnavailable
 
@@ -33,6 +34,28 @@ class ApacheKafka:
     @property
     def classpath(self) -> str:
         return str(self.jars / "*")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A further door of a broker on 127.0.0.1. `settings` are the broker's for this listener alone."""
+
+    name: str
+    port: int
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSetup:
+    """What a broker has beside the usual. The plain listener stays: it is how we see that the broker is up."""
+
+    listeners: Sequence[Listener] = ()
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    java_options: Sequence[str] = ()
+
+
+USUAL = BrokerSetup()
 
 
 def why_not() -> str | None:
@@ -66,20 +89,23 @@ def resolve() -> ApacheKafka:
     return ApacheKafka(java, _version(found), found / "jars", found / "formatted")
 
 
-def server_properties(*, broker_port: int, controller_port: int, data: Path) -> str:
+def server_properties(*, broker_port: int, controller_port: int, data: Path, setup: BrokerSetup = USUAL) -> str:
     """Return the settings of a one-node KRaft cluster on 127.0.0.1, tuned to start and to come back quickly.
 
     A short broker session lets a broker that was killed register again at once; small internal topics load quickly
     after a restart; a cleaner that looks often makes compaction visible in tests.
     """
+    further = [(door.name, f"{door.name}://127.0.0.1:{door.port}") for door in setup.listeners]
+    advertised = ",".join([f"PLAINTEXT://127.0.0.1:{broker_port}", *(address for _, address in further)])
+    protocols = ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", *(f"{d.name}:{d.protocol}" for d in setup.listeners)]
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://127.0.0.1:{broker_port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker_port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": f"{advertised},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": advertised,
+        "listener.security.protocol.map": ",".join(protocols),
         "log.dirs": str(data),
         "auto.create.topics.enable": "false",
         "default.replication.factor": "1",
@@ -102,7 +128,10 @@ def server_properties(*, broker_port: int, controller_port: int, data: Path) -> 
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
         "log.cleaner.backoff.ms": "1000",
         "log.index.size.max.bytes": str(1024 * 1024),
+        **setup.settings,
     }
+    for door in setup.listeners:
+        settings |= {f"listener.name.{door.name.lower()}.{name}": value for name, value in door.settings.items()}
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 

@@ -25,6 +25,7 @@ from typing import Literal
 from amends.local import jars
 from amends.local.children import Child, free_port, make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
+from amends.local.jars import BrokerSetup
 from amends.local.wire import kafka_answers, wait_for
 
 Preference = Literal["any", "apache", "embedded"]
@@ -122,17 +123,23 @@ class KafkaServer:
 
 
 def start_kafka(
-    given: str | None = None, *, preference: Preference = "any", data_dir: Path | None = None, quick_start: bool = True
+    given: str | None = None,
+    *,
+    preference: Preference = "any",
+    data_dir: Path | None = None,
+    quick_start: bool = True,
+    setup: BrokerSetup = jars.USUAL,
 ) -> KafkaServer:
     """Return a Kafka: the given one, else Apache Kafka where Java 17 and Maven are there, else the embedded broker.
 
     `preference` "apache" or "embedded" takes only that kind. `data_dir` (kept at `stop`) is for Apache Kafka's data.
     `quick_start` compiles less: a second earlier there, slower under load. Blocks until the broker answers: 3 s, the
-    first time ever 15 s. Raises ServerUnavailable, which says what is missing and what to do.
+    first time ever 15 s. `setup` is for Apache Kafka: further listeners and settings. Raises ServerUnavailable, which
+    says what is missing and what to do.
     """
     if given is not None:
         return KafkaServer(given, "given")
-    return _start_first(_plan(preference, quick_start=quick_start), data_dir)
+    return _start_first(_plan(preference, quick_start=quick_start, setup=setup), data_dir)
 
 
 def why_no_apache_kafka() -> str | None:
@@ -140,11 +147,11 @@ def why_no_apache_kafka() -> str | None:
     return jars.why_not()
 
 
-def _plan(preference: Preference, *, quick_start: bool) -> _Plan:
+def _plan(preference: Preference, *, quick_start: bool, setup: BrokerSetup) -> _Plan:
     reason = jars.why_not() if preference != "embedded" else "the embedded broker was asked for"
     if reason is None:
         try:
-            return _apache(jars.resolve(), quick_start=quick_start)
+            return _apache(jars.resolve(), quick_start=quick_start, setup=setup)
         except ServerUnavailable as failed:
             reason = str(failed)
     if preference == "apache":
@@ -210,16 +217,16 @@ def _embedded_command(binary: str, port: int) -> list[str]:
     ]
 
 
-def _apache(apache: jars.ApacheKafka, *, quick_start: bool) -> _Plan:
+def _apache(apache: jars.ApacheKafka, *, quick_start: bool, setup: BrokerSetup) -> _Plan:
     def command(port: int, folder: Path) -> list[str]:
         data, settings = folder / "data", folder / "server.properties"
         if not data.exists():
             shutil.copytree(apache.formatted, data)
-        text = jars.server_properties(broker_port=port, controller_port=free_port(), data=data)
+        text = jars.server_properties(broker_port=port, controller_port=free_port(), data=data, setup=setup)
         settings.write_text(text, encoding="utf-8")
         options = ["-Xmx512m", "-Xms128m", "-XX:-UsePerfData", "-Djava.awt.headless=true"]
         if quick_start:
             options.append("-XX:TieredStopAtLevel=1")
-        return [apache.java, *options, "-cp", apache.classpath, "kafka.Kafka", str(settings)]
+        return [apache.java, *options, *setup.java_options, "-cp", apache.classpath, "kafka.Kafka", str(settings)]
 
     return _Plan(f"apache-kafka {apache.version}", command)

@@ -81,7 +81,7 @@ def run(kafka: KafkaSettings, settings: ProcessorSettings, *, refold: bool = Fal
         EngineError: it can't start or go on.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    check_start(kafka, refold=refold, accept_loss=accept_loss)
+    check_start(kafka, refold=refold, accept_loss=accept_loss, application_id=settings.application_id)
     engine = TransactionalEngine(kafka, settings, fold_of(kafka, settings), refold=refold)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: engine.stop())

@@ -11,13 +11,15 @@ from amends.kafka.letters import compressing, is_large, letting_through
 from amends.kafka.publisher import NEWER, Ack, Publisher, WriteError
 from amends.kafka.settings import KafkaSettings
 from amends.processors.emission import Emission
-from amends.processors.engine import EngineError
+from amends.processors.engine import EngineError, RightMissingError
 from amends.processors.tenure import Tenure
 
 logger = logging.getLogger(__name__)
 
 REFUSED_FOR_GOOD = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"})
 """Answers to an emission that would be the same the next time."""
+
+NO_RIGHT = frozenset({"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"})
 
 
 class EmissionLostError(Exception):
@@ -94,5 +96,10 @@ def _lost(partition: int, answer: WriteError) -> Exception:
         return EngineError(
             f"ledger partition {partition} emits a record that Kafka refuses for good: {answer}. Raise the topic's "
             "max.message.bytes; what was emitted before it is kept"
+        )
+    if answer.code in NO_RIGHT:
+        return RightMissingError(
+            f"ledger partition {partition} emits what this processor may not write: {answer}. `amends acls` prints "
+            "what it needs; nothing is lost, the fact is folded again"
         )
     return EmissionLostError(f"an emission of ledger partition {partition} was not confirmed: {answer}")

@@ -75,6 +75,12 @@ class LedgerHoleError(EngineError):
     exit_code = 65
 
 
+class RightMissingError(EngineError):
+    """Kafka does not let this processor do what it must. What it folded is folded again by whoever may."""
+
+    exit_code = 78
+
+
 class CheckpointRefusedError(Exception):
     """Somebody else owns the partition now: neither this checkpoint nor a later one is durable."""
 

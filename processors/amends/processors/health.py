@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from amends.kafka.health import Health
+from amends.kafka.turned_away import turned_away
 from amends.processors.watchdog import Progress, Watchdog
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class ProcessorHealth:
             reason = self._judge.verdict(self._monotonic_ms(), seen)
         if reason is None and seen.turns == 0:
             reason = "it has not started to work yet"
+        reason = turned_away.words() or reason
         return Health(reason is None, reason or "", asdict(seen))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amends.kafka.errors import OwnershipLost, RecordGone, TopicsWrong
-from amends.processors.engine import EngineError
+from amends.kafka.errors import AccessRefused, OwnershipLost, RecordGone, TopicsWrong
+from amends.processors.engine import EngineError, RightMissingError
 
 STARTS_WITHOUT_CHECKPOINT_MAX = 20
 WAIT_MS = 200
@@ -28,6 +28,8 @@ class Rejoining:
             raise EngineError(
                 f"another process has the instance id {self._instance_id!r} too: give each its own ({fault})"
             ) from fault
+        if isinstance(fault, AccessRefused):
+            raise RightMissingError(str(fault)) from fault
         if isinstance(fault, TopicsWrong | RecordGone):
             raise EngineError(str(fault)) from fault
         self._starts = 1 if kept > self._kept else self._starts + 1

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from amends.kafka.errors import KafkaFault, ReadTimedOut, TopicsWrong
+from amends.kafka.errors import AccessRefused, KafkaFault, ReadTimedOut, TopicsWrong
 from amends.kafka.owned import HEAD
 from amends.kafka.reader import PartitionReader
 from amends.kafka.records import TopicPartition
+from amends.kafka.rights import OTHER_ENGINES, Part, rights_of
 from amends.kafka.schema_registry_opening import open_schema_registry
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import require_topics
 from amends.processors import records
-from amends.processors.engine import EngineError, OtherEngineError
+from amends.processors.engine import EngineError, OtherEngineError, RightMissingError
 from amends.processors.state import CLOSED_PHASES, Header
 from amends.processors.watchdog import end_process
 from amends.schemas.commands import Phase
-
-OTHER_ENGINES = ("faust",)
 
 
 class TopicsRefusedError(EngineError):
@@ -53,10 +52,17 @@ def learn_schemas() -> None:
     open_schema_registry(waits=True, gives_up=end_process)
 
 
-def check_start(kafka: KafkaSettings, *, refold: bool, accept_loss: bool = False) -> None:
+def check_start(
+    kafka: KafkaSettings,
+    *,
+    refold: bool,
+    accept_loss: bool = False,
+    application_id: str = "amends-processor",
+) -> None:
     """Return if a processor may start.
 
     Raises:
+        RightMissingError: Kafka does not let it in, or grants it too little.
         TopicsRefusedError: topics are missing or wrong, or may not be looked at.
         OtherEngineError: another engine has folded this ledger and this one has not, and it is not to `refold`.
         RefoldLosesError: it is to `refold`, and the ledger holds neither start nor Carry of a workflow that is open;
@@ -64,13 +70,15 @@ def check_start(kafka: KafkaSettings, *, refold: bool, accept_loss: bool = False
         BrokerAwayError: nobody answers.
     """
     try:
-        require_topics(kafka)
+        require_topics(kafka, rights_of(Part.PROCESSOR, kafka, application_id=application_id))
         if not refold:
             _refuse_other_engine(kafka)
         elif not accept_loss:
             _refuse_loss(kafka)
     except TopicsWrong as wrong:
         raise TopicsRefusedError(str(wrong)) from wrong
+    except AccessRefused as refused:
+        raise RightMissingError(str(refused)) from refused
     except ReadTimedOut as late:
         raise BrokerAwayError(f"no answer from Kafka at {kafka.bootstrap_servers}: {late}") from late
     except KafkaFault as fault:  # it answered that we may not

@@ -47,6 +47,10 @@ class Topics:
     def undo(self, lane: str) -> str:
         return f"{self.prefix}.undo.{lane}"
 
+    def lane_group(self, lane: str) -> str:
+        """Return the consumer group of a lane's compensators."""
+        return f"{self.prefix}.compensator.{lane}"
+
     def undo_dead_letters(self, lane: str) -> str:
         return f"{self.dead_letter_prefix}{self.undo(lane)}"
 

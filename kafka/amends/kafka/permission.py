@@ -1,0 +1,100 @@
+"""Whether this client has the rights of its part. Brokers tell whom they know what he may do, without his trying it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclOperation
+
+from amends.kafka.errors import AccessRefused
+from amends.kafka.rights import Operation, Resource, Right
+
+log = logging.getLogger(__name__)
+
+ANSWER_S = 5.0
+"""Groups of a cluster that has had none can't be described for some seconds; then they are not judged."""
+
+NO_RIGHT = frozenset({
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+})  # fmt: skip
+
+HOW = "`amends acls` prints what each part needs, as commands for kafka-acls"
+
+_NAMED = {
+    AclOperation.READ: Operation.READ,
+    AclOperation.WRITE: Operation.WRITE,
+    AclOperation.CREATE: Operation.CREATE,
+    AclOperation.DESCRIBE: Operation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS: Operation.DESCRIBE_CONFIGS,
+}
+
+
+def no_right(what: str, cause: KafkaError) -> AccessRefused:
+    """Return the error for an answer of `NO_RIGHT`."""
+    return AccessRefused(f"{what}: {cause.str()}: this client has not the right. {HOW}")
+
+
+def require_rights(admin: AdminClient, rights: Sequence[Right]) -> None:
+    """Return if the brokers grant all of `rights` that they can be asked for: those on topics and groups.
+
+    What they do not tell is not judged: it shows where it is used, and what is there not yet has no rights to tell of.
+
+    Raises:
+        AccessRefused: some are missing; all of them are named.
+    """
+    topics = [right for right in rights if right.resource is Resource.TOPIC]
+    groups = [right for right in rights if right.resource is Resource.GROUP]
+    missing = _missing(topics, _topics_told(admin, [right.name for right in topics]))
+    missing += _missing(groups, _groups_told(admin, [right.name for right in groups]))
+    if missing:
+        lines = "\n".join(f"- {line}" for line in missing)
+        raise AccessRefused(f"this client has not the rights of its part on Kafka:\n{lines}\n{HOW}")
+
+
+def _topics_told(admin: AdminClient, names: list[str]) -> Mapping[str, Future[Any]]:
+    if not names:
+        return {}
+    collection = TopicCollection(names)
+    told: Mapping[str, Future[Any]] = admin.describe_topics(
+        collection, include_authorized_operations=True, request_timeout=ANSWER_S
+    )
+    return told
+
+
+def _groups_told(admin: AdminClient, names: list[str]) -> Mapping[str, Future[Any]]:
+    if not names:
+        return {}
+    told: Mapping[str, Future[Any]] = admin.describe_consumer_groups(
+        names, include_authorized_operations=True, request_timeout=ANSWER_S
+    )
+    return told
+
+
+def _missing(rights: Sequence[Right], told: Mapping[str, Future[Any]]) -> list[str]:
+    missing: list[str] = []
+    for right in rights:
+        granted = _granted(told[right.name], right)
+        if granted is None:
+            log.info("rights on the %s %s are not judged: the broker does not tell them", right.resource, right.name)
+            continue
+        lacking = [operation for operation in right.operations if operation not in granted]
+        if lacking:
+            missing.append(f"{right.resource} {right.name}: {' and '.join(lacking)}")
+    return missing
+
+
+def _granted(future: Future[Any], right: Right) -> frozenset[Operation] | None:
+    """Return what is granted, None where that is not told."""
+    try:
+        told: Iterable[AclOperation] | None = future.result(2 * ANSWER_S).authorized_operations
+    except KafkaException as error:
+        return frozenset() if error.args[0].code() in NO_RIGHT else None
+    except TimeoutError:
+        return None
+    return frozenset(_NAMED[operation] for operation in told if operation in _NAMED) if told else None

@@ -1,0 +1,126 @@
+"""The least rights each part needs on a cluster that refuses whatever nobody granted.
+
+The one table: `amends acls` prints it, the parts check it when they start, docs/security.md shows it (a test compares),
+and a test takes a right away and looks who says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from amends.kafka.settings import KafkaSettings
+
+OTHER_ENGINES = ("faust",)
+"""Engines whose changelog the default one looks for when it starts."""
+
+
+class Part(StrEnum):
+    """Who may have a principal of its own."""
+
+    AGENTS = "agents"  # whatever has amends.producers in it, the door for callbacks included
+    PROCESSOR = "processor"
+    COMPENSATOR = "compensator"  # of a lane
+    CONSOLE = "console"  # looks
+    DECISIONS = "decisions"  # people who decide, beside what the console may
+    TOPICS = "topics"  # makes the topics
+
+
+class Resource(StrEnum):
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional-id"
+
+
+class Operation(StrEnum):
+    """As Kafka spells them. Read and Write include Describe."""
+
+    READ = "Read"
+    WRITE = "Write"
+    CREATE = "Create"
+    DESCRIBE = "Describe"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What may be done with one thing, or with all whose name begins so."""
+
+    resource: Resource
+    name: str
+    operations: tuple[Operation, ...]
+    prefixed: bool = False
+
+
+READS = (Operation.READ,)
+WRITES = (Operation.WRITE,)
+CHECKS_AND_READS = (Operation.READ, Operation.DESCRIBE_CONFIGS)
+CHECKS_AND_WRITES = (Operation.WRITE, Operation.DESCRIBE_CONFIGS)
+CHECKS_AND_BOTH = (Operation.READ, Operation.WRITE, Operation.DESCRIBE_CONFIGS)
+MAKES = (Operation.CREATE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
+
+
+def rights_of(
+    part: Part, settings: KafkaSettings, *, application_id: str = "amends-processor", lanes: Sequence[str] | None = None
+) -> tuple[Right, ...]:
+    """Return what `part` needs, and nothing that it does not.
+
+    Args:
+        application_id: the processor's (AMENDS_PROCESSOR__APPLICATION_ID).
+        lanes: those that a compensator serves; None: all.
+    """
+    match part:
+        case Part.AGENTS:
+            return _agents(settings)
+        case Part.PROCESSOR:
+            return _processor(settings, application_id)
+        case Part.COMPENSATOR:
+            return _compensator(settings, settings.lanes if lanes is None else lanes)
+        case Part.CONSOLE:
+            return tuple(_topic(topic.name, *CHECKS_AND_READS) for topic in settings.topics.specifications())
+        case Part.DECISIONS:
+            return (_topic(settings.topics.ledger, *WRITES),)
+        case Part.TOPICS:
+            return tuple(_topic(topic.name, *MAKES) for topic in settings.topics.specifications())
+
+
+def _agents(settings: KafkaSettings) -> tuple[Right, ...]:
+    topics = settings.topics
+    return _topic(topics.ledger, Operation.READ, Operation.WRITE), _topic(topics.workflows, *READS)
+
+
+def _processor(settings: KafkaSettings, application_id: str) -> tuple[Right, ...]:
+    topics = settings.topics
+    written = [topics.workflows, topics.incidents, topics.ledger_dead_letters]
+    for lane in settings.lanes:
+        written += [topics.undo(lane), topics.undo_dead_letters(lane)]
+    return (
+        _topic(topics.ledger, *CHECKS_AND_BOTH),
+        _topic(topics.changelog(), *CHECKS_AND_BOTH),
+        *(_topic(topics.changelog(engine), Operation.DESCRIBE) for engine in OTHER_ENGINES),
+        *(_topic(name, *CHECKS_AND_WRITES) for name in written),
+        Right(Resource.GROUP, application_id, READS),
+        Right(Resource.TRANSACTIONAL_ID, f"{application_id}-checkpoint-", WRITES, prefixed=True),
+    )
+
+
+def _compensator(settings: KafkaSettings, lanes: Sequence[str]) -> tuple[Right, ...]:
+    topics = settings.topics
+    rights = [_topic(topics.ledger, *CHECKS_AND_BOTH)]
+    for lane in lanes:
+        rights += [
+            _topic(topics.undo(lane), *CHECKS_AND_READS),
+            _topic(topics.undo_dead_letters(lane), *CHECKS_AND_WRITES),
+            Right(Resource.GROUP, topics.lane_group(lane), READS),
+        ]
+    return tuple(rights)
+
+
+def _topic(name: str, *operations: Operation) -> Right:
+    return Right(Resource.TOPIC, name, operations)
+
+
+def topics_of(rights: Sequence[Right]) -> frozenset[str]:
+    """Return the topics that rights speak of."""
+    return frozenset(right.name for right in rights if right.resource is Resource.TOPIC)

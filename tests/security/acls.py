@@ -1,0 +1,86 @@
+"""Rights of the table, given to the principals of the parts and taken away again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+)
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from tests.integration.kafka_parts import eventually
+from tests.security.secured import Secured
+
+from amends.kafka.rights import Operation, Part, Resource, Right, rights_of
+
+TYPES = {
+    Resource.TOPIC: ResourceType.TOPIC,
+    Resource.GROUP: ResourceType.GROUP,
+    Resource.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
+}
+OPERATIONS = {
+    Operation.READ: AclOperation.READ,
+    Operation.WRITE: AclOperation.WRITE,
+    Operation.CREATE: AclOperation.CREATE,
+    Operation.DESCRIBE: AclOperation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS: AclOperation.DESCRIBE_CONFIGS,
+}
+
+
+def grant_all(secured: Secured, topic_prefix: str) -> None:
+    """Give each part its rights on the topics of that prefix, whose processor's application id is the prefix too."""
+    settings = secured.setup_settings(topic_prefix)
+    wanted = {part: rights_of(part, settings, application_id=topic_prefix) for part in Part}
+    bindings = [binding for part, rights in wanted.items() for right in rights for binding in of(part, right)]
+    bindings += [binding for right in wanted[Part.CONSOLE] for binding in of(Part.DECISIONS, right)]
+    _grant(secured, bindings)
+
+
+def withdraw(secured: Secured, part: Part, right: Right, operation: Operation) -> None:
+    """Take one operation of a right away from a part."""
+    admin = _admin(secured)
+    (binding,) = of(part, Right(right.resource, right.name, (operation,), right.prefixed))
+    wanted = AclBindingFilter(
+        binding.restype, binding.name, binding.resource_pattern_type, binding.principal, "*", binding.operation,
+        AclPermissionType.ALLOW,
+    )  # fmt: skip
+    (future,) = admin.delete_acls([wanted]).values()
+    assert len(future.result(30)) == 1
+    eventually(lambda: wanted_gone(admin, wanted))
+
+
+def restore(secured: Secured, part: Part, right: Right) -> None:
+    _grant(secured, list(of(part, right)))
+
+
+def wanted_gone(admin: AdminClient, wanted: AclBindingFilter) -> bool:
+    return not admin.describe_acls(wanted).result(30)
+
+
+def of(part: Part, right: Right) -> Iterable[AclBinding]:
+    pattern = ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL
+    for operation in right.operations:
+        yield AclBinding(
+            TYPES[right.resource], right.name, pattern, f"User:{part.value}", "*", OPERATIONS[operation],
+            AclPermissionType.ALLOW,
+        )  # fmt: skip
+
+
+def _grant(secured: Secured, bindings: list[AclBinding]) -> None:
+    admin = _admin(secured)
+    for future in admin.create_acls(bindings).values():
+        future.result(30)
+    last = bindings[-1]
+    wanted = AclBindingFilter(
+        last.restype, last.name, last.resource_pattern_type, last.principal, "*", last.operation,
+        AclPermissionType.ALLOW,
+    )  # fmt: skip
+    eventually(lambda: admin.describe_acls(wanted).result(30))
+
+
+def _admin(secured: Secured) -> AdminClient:
+    return AdminClient({"bootstrap.servers": secured.server.bootstrap_servers})

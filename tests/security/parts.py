@@ -1,0 +1,111 @@
+"""Processor, compensator and an agent in this process, each with settings of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+from tests.integration.kafka_parts import eventually
+from tests.security.tools import WORLD, book
+
+from amends.compensators.settings import CompensatorSettings
+from amends.compensators.worker import Worker
+from amends.kafka.settings import KafkaSettings
+from amends.processors.command import fold_of
+from amends.processors.settings import ProcessorSettings
+from amends.processors.start import check_start
+from amends.processors.transactions import TransactionalEngine
+from amends.producers import workflow
+from amends.producers.kafka_ledger import kafka_runtime
+
+MODULE = "tests.security.tools"
+SettingsOf = Callable[[str], KafkaSettings]
+
+
+class ShopClosedError(Exception):
+    """What the agent fails with."""
+
+
+@contextlib.contextmanager
+def processor(kafka: KafkaSettings) -> Iterator[TransactionalEngine]:
+    """A processor whose application id is the topics' prefix."""
+    settings = ProcessorSettings(application_id=kafka.topic_prefix)
+    check_start(kafka, refold=False, application_id=settings.application_id)
+    engine = TransactionalEngine(kafka, settings, fold_of(kafka, settings))
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            engine.run()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name="processor")
+    thread.start()
+    try:
+        yield engine
+    finally:
+        engine.stop()
+        thread.join(60)
+    if raised:
+        raise raised[0]
+
+
+@contextlib.contextmanager
+def compensator(kafka: KafkaSettings, redis_url: str = "") -> Iterator[Worker]:
+    settings = CompensatorSettings.model_validate({"modules": (MODULE,), "redis_url": redis_url, "drain_ms": 5_000})
+    stop: list[Callable[[], object]] = []
+    raised: list[BaseException] = []
+    workers: list[Worker] = []
+
+    async def serve() -> None:
+        stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+        stop.append(lambda: loop.call_soon_threadsafe(stopping.set))
+        workers.append(Worker(kafka, settings))
+        await workers[0].run(stopping)
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name="compensator")
+    thread.start()
+    try:
+        eventually(lambda: raised or (workers and workers[0].ready.is_set()))
+        if not raised:
+            yield workers[0]
+    finally:
+        if thread.is_alive() and stop:
+            stop[0]()
+        thread.join(60)
+    if raised:
+        raise raised[0]
+
+
+def fail_a_workflow(kafka: KafkaSettings, workflow_id: str) -> None:
+    """Be an agent that books two things and fails."""
+    runtime = kafka_runtime(kafka)
+
+    async def agent() -> None:
+        with contextlib.suppress(ShopClosedError):
+            async with workflow(workflow_id, agent="shopper", runtime=runtime):
+                await book(f"{workflow_id} flight")
+                await book(f"{workflow_id} hotel")
+                raise ShopClosedError
+
+    try:
+        asyncio.run(agent())
+    finally:
+        runtime.close()
+
+
+def await_undone(workflow_id: str) -> None:
+    """Wait until what `fail_a_workflow` did is undone, in order, once."""
+    wanted = [f"{what} {workflow_id} {item}" for what, item in (
+        ("book", "flight"), ("book", "hotel"), ("cancel", "hotel"), ("cancel", "flight"),
+    )]  # fmt: skip
+    eventually(lambda: [line for line in list(WORLD) if f" {workflow_id} " in line] == wanted)
