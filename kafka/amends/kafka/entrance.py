@@ -34,7 +34,9 @@ class Entrance:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._heard = ""
-        self.admin = AdminClient(common_options(settings) | {"error_cb": self._hear}, logger=logger)
+        options = common_options(settings)
+        options["error_cb"] = self._hear
+        self.admin = AdminClient(options, logger=logger)
 
     def topics(self, deadline_ms: int = REQUEST_MS) -> dict[str, TopicMetadata]:
         """Return the topics there are, as far as this client may know of them.
