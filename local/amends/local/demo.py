@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from amends.kafka.servers import kafka_of_settings
 from amends.local.errors import ServerUnavailable
 from amends.local.servers import Servers, servers
-from amends.local.story.director import Ending, play
+from amends.local.story.director import Ending
+from amends.local.story.playing import play, play_attached
 from amends.local.story.scenes import SCENES, Scene, killing_scene
 from amends.local.story.timeline import Timeline
 from amends.local.story.world import Thing
@@ -36,6 +38,14 @@ def demo(
     embedded: Annotated[
         bool, typer.Option("--embedded", help="Use the embedded servers even where others are there.")
     ] = False,
+    attach: Annotated[
+        bool,
+        typer.Option(
+            "--attach",
+            help="Play with processors, compensators and services that run elsewhere, on the Kafka of the settings; "
+            "STORY_PAYMENTS_URL, STORY_WAREHOUSE_URL and STORY_SHIPPING_URL say where the services are.",
+        ),
+    ] = False,
 ) -> None:
     """Play a scene of the order-fulfilment story. Exits 1 if anything is left or was done twice, 2 if it can't be
     played.
@@ -44,11 +54,15 @@ def demo(
         raise typer.BadParameter("chance chooses the scene from a seed: give one of --scene and --seed")
     if scene is not None and scene not in SCENES:
         raise typer.BadParameter(f"there is no scene {scene!r}; there are {NAMES}", param_hint="--scene")
+    if attach and (redis is not None or embedded):
+        raise typer.BadParameter("--attach starts no server and needs no Redis: leave out --redis and --embedded")
     # A shell that starts a job in the background has it ignore SIGINT, and all that the demo starts would go on.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         chosen = SCENES[scene or DEFAULT] if seed is None else killing_scene(seed)
-        problems = run(chosen, kafka=kafka, redis=redis, embedded=embedded)
+        problems = (
+            run_attached(chosen, kafka=kafka) if attach else run(chosen, kafka=kafka, redis=redis, embedded=embedded)
+        )
     except ServerUnavailable as missing:
         typer.echo(str(missing), err=True)
         raise typer.Exit(2) from missing
@@ -64,6 +78,17 @@ def run(scene: Scene, *, kafka: str | None = None, redis: str | None = None, emb
         timeline.say("demo", str(both))
         _warn(both, timeline)
         ending = play(scene, both, timeline)
+    tell(ending, timeline)
+    return ending.problems
+
+
+def run_attached(scene: Scene, *, kafka: str | None = None) -> list[str]:
+    """Play with what runs elsewhere, tell; return what is wrong. Raises SettingsWrong."""
+    timeline = Timeline(several=scene.orders > 1)
+    timeline.line(f"Scene {scene.name}. {scene.title}\n")
+    settings = kafka_of_settings(kafka)
+    timeline.say("demo", f"Kafka at {settings.bootstrap_servers}, topics {settings.topic_prefix}.*")
+    ending = play_attached(scene, settings, timeline)
     tell(ending, timeline)
     return ending.problems
 

@@ -1,4 +1,7 @@
-"""Who plays in a scene: the processor, the compensators, the agents, each its own process."""
+"""Who plays in a scene: the processor, the compensators, the agents, each its own process.
+
+Processor and compensators that run elsewhere are nobody's here, and only the agents are.
+"""
 
 from __future__ import annotations
 

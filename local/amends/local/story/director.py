@@ -1,4 +1,4 @@
-"""Plays a scene: starts the parts and the agents, kills whom the scene wants killed, waits for the end, judges the
+"""Directs a scene: starts the parts and the agents, kills whom the scene wants killed, waits for the end, judges the
 world.
 """
 
@@ -6,34 +6,28 @@ from __future__ import annotations
 
 import functools
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import stripe
 
-from amends.kafka.deletion import delete_groups, delete_topics
 from amends.kafka.settings import KafkaSettings
-from amends.local.children import make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
-from amends.local.parts import Parts, caller_of, environment, make_topics
-from amends.local.servers import Servers
+from amends.local.parts import Parts, caller_of
 from amends.local.story.agent import FAILED
 from amends.local.story.calls import BY_NAME, SERVICES, RemoteCall
 from amends.local.story.cast import Cast
 from amends.local.story.listener import Listener
 from amends.local.story.narrator import Line, Narrator
-from amends.local.story.remotes import Remotes, remotes
+from amends.local.story.remotes import Remotes
 from amends.local.story.scenes import Ended, Fate, Scene
 from amends.local.story.timeline import Timeline
-from amends.local.story.tools import LANES
 from amends.local.story.world import STRIPE_TOKEN, Kind, Thing, Wanted, judge
 from amends.schemas.commands import IncidentState
 
 LOOK_EVERY_S = 0.05
 COMPENSATORS = 2
-# Twenty agents that start at once on a small machine wait longer for one another than agents otherwise do.
-PATIENCE = {"AMENDS_PRODUCER__STANDING_WITHIN_MS": "30000", "AMENDS_PRODUCER__CONFIRM_WITHIN_MS": "30000"}
 
 
 @dataclass(slots=True)
@@ -46,59 +40,31 @@ class Ending:
     narrator: Narrator = field(default_factory=Narrator)
 
 
-def play(scene: Scene, servers: Servers, timeline: Timeline, *, replication_factor: int = 1) -> Ending:
-    """Play one scene on these servers, under a topic prefix of its own. Leaves no process and no file behind."""
-    folder = make_folder("demo")
-    run_id = uuid.uuid4().hex[:8]
-    settings = KafkaSettings(
-        bootstrap_servers=servers.kafka.bootstrap_servers,
-        topic_prefix=f"amends-demo-{run_id}",
-        lanes=LANES,
-        partitions=4,
-        replication_factor=replication_factor,
-        embedded=servers.kafka.embedded,
-    )
-    try:
-        with remotes() as outside:
-            make_topics(settings)
-            given = {**environment(settings, servers.redis.url), **_names_of_its_own(settings)}
-            parts = Parts({**given, **outside.environment, **PATIENCE}, folder)
-            return _Play(scene, settings, outside, parts, timeline, run_id).run()
-    finally:
-        remove_folder(folder)
-        if servers.kafka.kind == "given":
-            _clear_up(settings, timeline)
-
-
-def _names_of_its_own(settings: KafkaSettings) -> dict[str, str]:
-    """The group, the transactional ids and the Redis keys of this run: on servers that others use, too."""
-    prefix = settings.topic_prefix
-    return {"AMENDS_PROCESSOR__APPLICATION_ID": prefix, "AMENDS_COMPENSATOR__REGISTRY_PREFIX": prefix}
-
-
-def _clear_up(settings: KafkaSettings, timeline: Timeline) -> None:
-    """Take away what the run made on a Kafka that stays, or name it. Its Redis keys go when their time is over."""
-    left = [*delete_topics(settings), *delete_groups(settings, settings.topic_prefix)]
-    told = f"still on the Kafka you gave, delete them there: {', '.join(left)}" if left else ""
-    timeline.say("demo", told or f"deleted the topics and groups of this run, {settings.topic_prefix}.*")
-
-
-class _Play:
-    """One scene being played."""
+class Play:
+    """One scene being played. `attached`: processors and compensators run elsewhere, and serve others too."""
 
     def __init__(
-        self, scene: Scene, settings: KafkaSettings, outside: Remotes, parts: Parts, timeline: Timeline, run_id: str
+        self,
+        scene: Scene,
+        settings: KafkaSettings,
+        outside: Remotes,
+        parts: Parts,
+        timeline: Timeline,
+        run_id: str,
+        *,
+        attached: bool = False,
     ) -> None:
+        self.attached = attached
         self.scene = scene
         self.outside = outside
         self.cast = Cast(parts)
         self.timeline = timeline
         self.orders = [f"order-{run_id}-{number + 1}" for number in range(scene.orders)]
-        self.listener = Listener(settings, self._heard)
+        self.listener = Listener(settings, self._heard, among=frozenset(self.orders) if attached else None)
         self.fates: dict[str, Fate] = {}
         self.handled: set[tuple[str, int]] = set()
         self.agents_began_s = 0.0
-        self.processor_kills_ms = list(scene.processor_kills_ms)
+        self.processor_kills_ms = [] if attached else list(scene.processor_kills_ms)
         self.ending = Ending()
 
     def run(self) -> Ending:
@@ -110,7 +76,7 @@ class _Play:
             self.cast.stop()
             self.listener.stop()
         self.ending.narrator = self.listener.ask(lambda narrator: narrator)
-        self.ending.after = self.outside.world()
+        self.ending.after = self._world()
         self.ending.problems += judge(self.ending.after, self._expected()) + self._unkept()
         return self.ending
 
@@ -120,6 +86,16 @@ class _Play:
         for fault in self.scene.faults:
             self.outside.set_fault(self._base(fault.service), fault.call, fault.fault, fault.times)
         self.listener.start()
+        if not self.attached:
+            self._start_parts()
+        method = _payment_method(self.outside)
+        self.agents_began_s = time.monotonic()
+        for order in self.orders:
+            says = functools.partial(self._agent_says, order)
+            agent = self.cast.start_agent(order, method, mail=self.scene.mail, on_line=says)
+            self.timeline.say("demo", f"started the agent (pid {agent.pid})", order)
+
+    def _start_parts(self) -> None:
         self.cast.start_processor()
         for _ in range(COMPENSATORS):
             self.cast.start_compensator()
@@ -128,12 +104,6 @@ class _Play:
         )
         self.timeline.say("demo", f"started {running}")
         self.cast.wait_until_ready()
-        method = _payment_method(self.outside)
-        self.agents_began_s = time.monotonic()
-        for order in self.orders:
-            says = functools.partial(self._agent_says, order)
-            agent = self.cast.start_agent(order, method, mail=self.scene.mail, on_line=says)
-            self.timeline.say("demo", f"started the agent (pid {agent.pid})", order)
 
     def _agent_says(self, order: str, line: str) -> None:
         self.timeline.say("agent", line, order)
@@ -157,17 +127,28 @@ class _Play:
 
     def _is_over(self) -> bool:
         if not self.ending.before:
-            self.ending.before = self.outside.world()
+            self.ending.before = self._world()
         settled = self.listener.ask(lambda narrator: all(narrator.settled(order) for order in self.orders))
-        return settled and not judge(self.outside.world(), self._expected()) and not self._unkept()
+        return settled and not judge(self._world(), self._expected()) and not self._unkept()
 
     def _kill_held_callers(self) -> None:
         """Kill whoever waits inside a call that hangs. The call stays held: its caller is gone."""
         for service in SERVICES:
             for held in self.outside.held(self._base(service)):
                 place = (service, int(held["peer_port"]))
-                if place not in self.handled and self._kill_caller(place[1], BY_NAME[held["call"]], held["fault"]):
+                if place not in self.handled and self._handled(held):
                     self.handled.add(place)
+
+    def _handled(self, held: Mapping[str, Any]) -> bool:
+        """Kill who waits in this call; one that runs elsewhere is named, for it is not ours to kill."""
+        call = BY_NAME[held["call"]]
+        if self._kill_caller(int(held["peer_port"]), call, held["fault"]):
+            return True
+        if not (self.attached and call.undoes):
+            return False
+        self.timeline.say("world", call.told(held["fault"]))
+        self.timeline.say("demo", f"the compensator at {held['peer_host']} waits for the answer, in vain")
+        return True
 
     def _kill_caller(self, port: int, call: RemoteCall, fault: str) -> bool:
         caller = caller_of(port, [*self.cast.agents.values(), *self.cast.compensators])
@@ -180,7 +161,7 @@ class _Play:
             self.fates[order] = Fate(Ended.KILLED, call, fault)
             self.timeline.say("demo", f"SIGKILL to the agent (pid {caller.pid}), inside that call", order)
             if len(self.orders) == 1:
-                self.ending.before = self.outside.world()
+                self.ending.before = self._world()
             return True
         self.cast.compensators.remove(caller)
         self.timeline.say("demo", f"SIGKILL to {caller.name} (pid {caller.pid}), inside that call")
@@ -236,7 +217,14 @@ class _Play:
 
     def _let_all_go(self) -> None:
         for service in SERVICES:
+            if self.attached:  # a switch that nobody met must not meet the next run
+                self.outside.clear_faults(self._base(service))
             self.outside.let_go(self._base(service))
+
+    def _world(self) -> list[Thing]:
+        """Return what was done, for the orders of this run where the services serve others too."""
+        things = self.outside.world()
+        return [thing for thing in things if thing.order in self.orders] if self.attached else things
 
     def _base(self, service: str) -> str:
         return str(getattr(self.outside.addresses, service))

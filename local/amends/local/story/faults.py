@@ -15,17 +15,20 @@ from typing import Literal, get_args
 Fault = Literal["refuse", "down", "hang_before_effect", "hang_after_effect"]
 FAULTS: tuple[str, ...] = get_args(Fault)
 
+LOOPBACK = "127.0.0.1"
+
 HELD_MAX_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class HeldCall:
-    """A call that waits in vain. `peer_port` is the caller's: it tells which process is waiting."""
+    """A call that waits in vain. `peer_host` and `peer_port` are the caller's: they tell which process is waiting."""
 
     call: str
     fault: str
     peer_port: int
     key: str
+    peer_host: str = LOOPBACK
 
 
 class FaultSwitches:

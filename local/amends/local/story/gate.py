@@ -2,7 +2,7 @@
 
 The payment service of the story is `localstripe`, which nobody here wrote and which has no fault switches. A switch is
 written as for the other services, by method and path pattern: `POST /v1/refunds` (path segments beyond the first two
-alternate between variable and name: `POST /v1/payment_intents/{}/confirm`). It listens on 127.0.0.1.
+alternate between variable and name: `POST /v1/payment_intents/{}/confirm`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-from amends.local.story.faults import FaultSwitches, HeldCall
+from amends.local.story.faults import LOOPBACK, FaultSwitches, HeldCall
 from amends.local.story.http_service import QuietServer, Reply, serve, switch_reply
 
 HOP_HEADERS = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "host", "date", "server"})
@@ -29,8 +29,10 @@ def call_of(method: str, path: str) -> str:
     return f"{method} /" + "/".join(shape)
 
 
-def make_gate(upstream: str, port: int = 0, faults: FaultSwitches | None = None) -> ThreadingHTTPServer:
-    """Return the gate before `upstream` (http://host:port) on 127.0.0.1; the caller runs and closes it."""
+def make_gate(
+    upstream: str, port: int = 0, faults: FaultSwitches | None = None, *, host: str = LOOPBACK
+) -> ThreadingHTTPServer:
+    """Return the gate before `upstream` (http://host:port); the caller runs and closes it."""
     switches = faults or FaultSwitches()
     target = urlsplit(upstream).netloc
 
@@ -58,7 +60,8 @@ def make_gate(upstream: str, port: int = 0, faults: FaultSwitches | None = None)
                 return
             call = call_of(method, path)
             fault = switches.next_for(call)
-            held = HeldCall(call, fault or "", self.client_address[1], self.headers.get("Idempotency-Key", ""))
+            key = self.headers.get("Idempotency-Key", "")
+            held = HeldCall(call, fault or "", self.client_address[1], key, self.client_address[0])
             if fault == "down":
                 self._json(Reply(503, {"error": {"message": "the service is down", "type": "api_error"}}))
             elif fault == "refuse":
@@ -100,15 +103,16 @@ def make_gate(upstream: str, port: int = 0, faults: FaultSwitches | None = None)
             self.end_headers()
             self.wfile.write(body)
 
-    return QuietServer(("127.0.0.1", port), Handler)
+    return QuietServer((host, port), Handler)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="gate")
+    parser.add_argument("--host", default=LOOPBACK)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--upstream", required=True)
     arguments = parser.parse_args()
-    serve(make_gate(arguments.upstream, arguments.port))
+    serve(make_gate(arguments.upstream, arguments.port, host=arguments.host))
 
 
 if __name__ == "__main__":

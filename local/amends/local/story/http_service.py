@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from amends.local.story.faults import FaultSwitches, HeldCall
+from amends.local.story.faults import LOOPBACK, FaultSwitches, HeldCall
 
 HISTORY = """
 CREATE TABLE IF NOT EXISTS history (
@@ -84,7 +84,7 @@ class Service:
         self._database.close()
 
     def answer(
-        self, call: str, parts: tuple[str, ...], query: Mapping[str, str], body: Any, key: str, peer: int
+        self, call: str, parts: tuple[str, ...], query: Mapping[str, str], body: Any, key: str, peer: tuple[str, int]
     ) -> Reply | None:
         """Do one call. None: the connection is to be closed without an answer."""
         fault = self.faults.next_for(call)
@@ -92,7 +92,7 @@ class Service:
             return Reply(503, {"error": "the service is down"})
         if fault == "refuse":
             return Reply(422, {"error": "refused"})
-        held = HeldCall(call, fault or "", peer, key)
+        held = HeldCall(call, fault or "", peer[1], key, peer[0])
         if fault == "hang_before_effect":
             self.faults.hold(held)
             return None
@@ -144,8 +144,8 @@ def pattern_of(method: str, path: str) -> tuple[str, tuple[str, ...]]:
     return f"{method} /" + "/".join(shape), tuple(segments[1::2])
 
 
-def make_server(service: Service, port: int = 0) -> ThreadingHTTPServer:
-    """Return a server on 127.0.0.1; the caller runs and closes it."""
+def make_server(service: Service, port: int = 0, host: str = LOOPBACK) -> ThreadingHTTPServer:
+    """Return a server; the caller runs and closes it."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -178,7 +178,7 @@ def make_server(service: Service, port: int = 0) -> ThreadingHTTPServer:
                 else:
                     query = {name: values[-1] for name, values in parse_qs(address.query).items()}
                     key = self.headers.get("Idempotency-Key", "")
-                    reply = service.answer(call, parts, query, body, key, self.client_address[1])
+                    reply = service.answer(call, parts, query, body, key, self.client_address[:2])
             self._send(reply)
 
         def _body(self) -> dict[str, Any] | None:
@@ -200,7 +200,7 @@ def make_server(service: Service, port: int = 0) -> ThreadingHTTPServer:
             self.end_headers()
             self.wfile.write(content)
 
-    return QuietServer(("127.0.0.1", port), Handler)
+    return QuietServer((host, port), Handler)
 
 
 def switch_reply(faults: FaultSwitches, method: str, path: str, body: Mapping[str, Any]) -> Reply | None:
@@ -239,11 +239,12 @@ class QuietServer(ThreadingHTTPServer):
 def run(name: str, routes: Routes) -> None:
     """Serve until SIGTERM: the `main` of a service's process."""
     parser = argparse.ArgumentParser(prog=name)
+    parser.add_argument("--host", default=LOOPBACK)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--database", type=Path, required=True)
     arguments = parser.parse_args()
     service = Service(routes, arguments.database)
-    serve(make_server(service, arguments.port))
+    serve(make_server(service, arguments.port, arguments.host))
     service.close()
 
 

@@ -1,27 +1,33 @@
-"""Reads all topics of a run from their beginning, in a thread, and hands what it reads to the narrator."""
+"""Reads all topics of a run, in a thread, and hands what it reads to the narrator."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import TypeVar
 
-from amends.kafka.consumer import PartitionConsumer
+from amends.kafka.consumer import TAIL, PartitionConsumer
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.local.story.narrator import Line, Narrator
 from amends.schemas.codec import UnreadableRecord, decode
 
 POLL_MS = 50
+START_S = 30.0
 FIRST = 0  # the topics of a run are its own: nothing of them is older
 
 Answer = TypeVar("Answer")
 
 
 class Listener:
-    """Owns the narrator: ask it questions through `ask`."""
+    """Owns the narrator: ask it questions through `ask`.
 
-    def __init__(self, settings: KafkaSettings, on_line: Callable[[Line], None]) -> None:
+    `among`: the workflows it hears of, on topics that others use too; of those it reads what comes after its start.
+    """
+
+    def __init__(self, settings: KafkaSettings, on_line: Callable[[Line], None], among: Set[str] | None = None) -> None:
+        self._among = among
+        self._reading = threading.Event()
         self._settings = settings
         self._on_line = on_line
         self._narrator = Narrator()
@@ -31,7 +37,9 @@ class Listener:
         self.failure: Exception | None = None
 
     def start(self) -> None:
+        """Start to read; return when it is known where."""
         self._thread.start()
+        self._reading.wait(START_S)
 
     def stop(self) -> None:
         """Stop reading. Can be called twice."""
@@ -53,12 +61,14 @@ class Listener:
                 places = [
                     TopicPartition(name, number) for name in names for number in range(consumer.partitions_of(name))
                 ]
-                consumer.add(dict.fromkeys(places, FIRST))
+                consumer.add(dict.fromkeys(places, FIRST if self._among is None else TAIL))
+                self._reading.set()
                 while not self._stopping.is_set():
                     for record in consumer.poll_batch(POLL_MS).records:
                         self._take(record)
         except Exception as error:
             self.failure = error
+            self._reading.set()
 
     def _take(self, record: Record) -> None:
         if record.value is None:
@@ -66,6 +76,8 @@ class Listener:
         try:
             decoded = decode(record.value, record)
         except UnreadableRecord:
+            return
+        if self._among is not None and getattr(decoded, "workflow_id", None) not in self._among:
             return
         with self._lock:
             line = self._narrator.see(decoded)
