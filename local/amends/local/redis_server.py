@@ -20,6 +20,7 @@ Preference = Literal["any", "server", "embedded"]
 
 START_DEADLINE_MS = 20_000
 STARTS_MAX = 3
+DURABLE = ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
 GIVE_ONE = "Give a server with --redis redis://HOST:PORT/0"
 
 
@@ -141,5 +142,4 @@ def _binary(preference: Preference) -> tuple[str, str]:
 
 def _command(binary: str, port: int, folder: Path) -> list[str]:
     network = ["--bind", "127.0.0.1", "--port", str(port), "--protected-mode", "yes"]
-    durable = ["--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction"]
-    return [binary, *network, *durable, "--dir", str(folder), "--daemonize", "no"]
+    return [binary, *network, *DURABLE, "--dir", str(folder), "--daemonize", "no"]

@@ -1,4 +1,4 @@
-"""Plays a scene: on servers, with parts and services of its own, or with those that run elsewhere, say in containers."""
+"""Plays a scene: on servers, with parts and services of its own, or with those that run elsewhere (in containers)."""
 
 from __future__ import annotations
 
