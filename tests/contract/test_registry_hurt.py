@@ -29,8 +29,8 @@ from amends.schemas.facts import UndoStatus
 
 pytestmark = [pytest.mark.redis]
 
-POINTS = 12
-"""Claim, clock, STARTED, read back, and for each of two undos clock, handler, outcome, settle."""
+POINTS = 13
+"""Claim, clock, STARTED, read back, for each of two undos clock, handler, outcome; acknowledged, settled, settled."""
 
 Hurt = Callable[[RedisServer, Redis], Awaitable[None]]
 
@@ -145,6 +145,21 @@ async def _mended(server: RedisServer, client: Redis) -> None:
         await cast("Awaitable[object]", client.replicaof("NO", "ONE"))
         return
     server.restart()
+
+
+async def test_of_a_connection_that_the_server_closed_while_nobody_used_it_nobody_hears(own_redis: RedisServer) -> None:
+    away: list[int] = []
+    async with (
+        contextlib.aclosing(connect(own_redis.url)) as client,
+        contextlib.aclosing(connect(own_redis.url)) as other,
+    ):
+        registry = RedisRegistry(client, on_away=lambda: away.append(1))
+        (first,) = await registry.claim((ClaimRequest("k", 0, "a", LEASE_MS, "w"),))
+        await cast("Any", other).client_kill_filter(_type="normal", skipme=True)
+        (again,) = await registry.claim((ClaimRequest("k", 0, "a", LEASE_MS, "w"),))
+        assert again == first
+        assert away == []
+        await registry.close()
 
 
 async def test_no_key_without_a_ttl_is_ever_left_by_any_verb(own_redis: RedisServer) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from amends.compensators.effects import (
     AskProbe,
     AskVerify,
+    AwaitSent,
     CallAnswer,
     CallForward,
     CallUndo,
@@ -27,6 +28,7 @@ from amends.compensators.effects import (
     ReadWallClock,
     Renew,
     Report,
+    Send,
     Settle,
     ShowsOurs,
     Steps,
@@ -108,6 +110,7 @@ class Stage:
     ledger: list[LedgerFact] = field(default_factory=list[LedgerFact])
     effects: list[Effect] = field(default_factory=list[Effect])
     sent: int = 0
+    _sent_answers: list[Written | Unwritten] = field(default_factory=list[Written | Unwritten])
 
     def __post_init__(self) -> None:
         self.registry = MemoryRegistry(lambda: self.now_ms)
@@ -116,6 +119,7 @@ class Stage:
     def play(self, steps: Steps[Report], *, cut_after: int | None = None) -> Report | None:
         """Drive to the end, or cut off after that many effects were done (None is returned)."""
         answer: Any = None
+        self._sent_answers.clear()  # of a decision that was cut off: nobody asks any more
         try:
             while True:
                 effect = steps.send(answer)
@@ -138,6 +142,12 @@ class Stage:
                 return self.registry.settle_now(effect.key, effect.attempt, effect.fence, effect.state, effect.closing)
             case Write(facts=facts):
                 return tuple(self._append(fact) for fact in facts)
+            case Send(facts=facts):
+                self._sent_answers += [self._append(fact) for fact in facts]
+                return None
+            case AwaitSent():
+                answers, self._sent_answers = tuple(self._sent_answers), []
+                return answers
             case ReadBack():
                 if self.read_back_fails:
                     return Unreadable("gone")

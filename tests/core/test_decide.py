@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 from tests.core.stage import AS_OF, LEASE_MS, Stage, entry, probe, resend, run_of
@@ -12,6 +13,7 @@ from amends.compensators.decide import decide
 from amends.compensators.effects import (
     AskProbe,
     AskVerify,
+    AwaitSent,
     CallAnswer,
     CallForward,
     CallUndo,
@@ -27,7 +29,10 @@ from amends.compensators.effects import (
     ReadClock,
     Refused,
     Renew,
+    Send,
     Settle,
+    ShowsBefore,
+    ShowsOurs,
     Succeeded,
     Uncertain,
     Unwritten,
@@ -36,6 +41,7 @@ from amends.compensators.effects import (
     Write,
 )
 from amends.compensators.registry import Busy, ClaimRequest, Closing, Done, Ended, State
+from amends.schemas.commands import UndoCommand
 from amends.schemas.facts import (
     Decision,
     Fact,
@@ -87,7 +93,7 @@ def test_an_undo_is_claimed_started_read_back_timed_done_recorded_settled_in_thi
     stage = Stage()
     report = stage.play(decide(run_of(entry()), "me", "c1"))
     kinds = [type(effect) for effect in stage.effects]
-    assert kinds == [Claim, ReadClock, Write, ReadBack, ReadClock, CallUndo, Write, Settle]
+    assert kinds == [Claim, ReadClock, Write, ReadBack, ReadClock, CallUndo, Send, AwaitSent, Settle]
     assert stage.undo_facts() == ["s1 STARTED", "s1 UNDONE"]
     assert stage.effects[3] == ReadBack(AS_OF + 1, AS_OF + 1)
     assert report is not None
@@ -268,6 +274,39 @@ def test_a_run_undoes_its_members_in_plan_order(at_once: bool) -> None:
     stage.play(decide(run_of(*RUN, at_once=at_once), "me", "c1"))
     assert stage.called() == ["s1", "s2", "s3"]
     assert sum(isinstance(effect, ReadBack) for effect in stage.effects) == (1 if at_once else 3)
+
+
+def _waits_between_handlers(run: UndoCommand) -> list[int]:
+    """Return how many handlers had been called each time that outcomes were waited for."""
+    stage = Stage(compares=[ShowsOurs(), ShowsBefore()])
+    stage.play(decide(run, "me", "c1"))
+    assert stage.called() == ["s1", "s2", "s3"]
+    assert [fact for fact in stage.undo_facts() if fact.endswith("UNDONE")] == ["s1 UNDONE", "s2 UNDONE", "s3 UNDONE"]
+    assert sum(isinstance(effect, Settle) for effect in stage.effects) == 3
+    kinds = [type(effect) for effect in stage.effects if isinstance(effect, CallUndo | AwaitSent)]
+    return [kinds[:place].count(CallUndo) for place, kind in enumerate(kinds) if kind is AwaitSent]
+
+
+def test_a_run_started_at_once_waits_for_its_outcomes_once() -> None:
+    assert _waits_between_handlers(run_of(*RUN, at_once=True)) == [3]
+    assert _waits_between_handlers(run_of(*RUN)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("looks", [{"verify": "v"}, {"compares": True}], ids=["verifies", "compares"])
+def test_no_undo_begins_before_the_outcome_stands_of_one_that_would_look_at_the_world_again(
+    looks: dict[str, Any],
+) -> None:
+    first, second, third = RUN
+    run = run_of(first, replace(second, **looks), third, at_once=True)
+    assert _waits_between_handlers(run) == [2, 3]
+
+
+def test_of_outcomes_sent_together_those_that_are_not_acknowledged_are_written_again() -> None:
+    stage = Stage(unwritten={5: Unwritten(False), 7: Unwritten(True)})
+    stage.play(decide(run_of(*RUN, at_once=True), "me", "c1"))
+    assert stage.called() == ["s1", "s2", "s3"]
+    assert stage.undo_facts()[3:] == ["s1 UNDONE", "s3 UNDONE", "s2 UNDONE"]
+    assert sum(isinstance(effect, Settle) for effect in stage.effects) == 3
 
 
 @pytest.mark.parametrize("answer", [answer for answer, _ in _ANSWERS[2:]])

@@ -49,6 +49,35 @@ class Lane:
     owner: WorkerProcess | None = None
 
 
+class _Sent:
+    """What became of the facts that a decision sent, in their order."""
+
+    def __init__(self) -> None:
+        self._told: list[Written | Unwritten | None] = []
+        self._answer: Callable[[Any], None] | None = None
+
+    def expected(self) -> Callable[[StoredRecord | bool], None]:
+        """Count one more fact; return what is to be told of it."""
+        self._told.append(None)
+        return partial(self._tell, len(self._told) - 1)
+
+    def ask(self, answer: Callable[[Any], None]) -> None:
+        """Have all answers given once the last has come."""
+        self._answer = answer
+        self._give()
+
+    def _tell(self, number: int, what: StoredRecord | bool) -> None:
+        self._told[number] = _written(what)
+        self._give()
+
+    def _give(self) -> None:
+        if self._answer is None or None in self._told:
+            return
+        told, answer = tuple(self._told), self._answer
+        self._told, self._answer = [], None
+        answer(told)
+
+
 class WorkerProcess(Process):
     """One compensator process."""
 
@@ -104,7 +133,7 @@ class WorkerProcess(Process):
             self.pipeline.schedule,
             self,
             decide(command, owner, self.name),
-            partial(self._perform, command, owner),
+            partial(self._perform, command, owner, _Sent()),
             lambda report: self._end(key, record, report),
         )
         task.start()
@@ -130,7 +159,7 @@ class WorkerProcess(Process):
 
     # --- effects ----------------------------------------------------------------------------------------------------
 
-    def _perform(self, command: Any, owner: str, effect: Any, answer: Callable[[Any], None]) -> None:
+    def _perform(self, command: Any, owner: str, sent: _Sent, effect: Any, answer: Callable[[Any], None]) -> None:
         pipeline, schedule = self.pipeline, self.pipeline.schedule
         match effect:
             case asks.ReadClock() | asks.ReadWallClock():
@@ -139,6 +168,12 @@ class WorkerProcess(Process):
                 schedule.after(pipeline.delay_ms(2), lambda: self._ask_registry(effect, answer), self)
             case asks.Write(facts=facts):
                 self._write(facts, answer)
+            case asks.Send(facts=facts):
+                for fact in facts:
+                    self.pipeline.write(self, fact, sent.expected())
+                answer(None)
+            case asks.AwaitSent():
+                sent.ask(answer)
             case asks.ReadBack():
                 found = self._read_back(command, effect)
                 schedule.after(pipeline.delay_ms(2), lambda: answer(found), self)
@@ -178,7 +213,7 @@ class WorkerProcess(Process):
         told: dict[int, Written | Unwritten] = {}
 
         def tell(number: int, what: StoredRecord | bool) -> None:
-            told[number] = Written(what.offset) if isinstance(what, StoredRecord) else Unwritten(certain=what)
+            told[number] = _written(what)
             if len(told) == len(facts):
                 answer(tuple(told[n] for n in range(len(facts))))
 
@@ -313,6 +348,10 @@ class WorkerProcess(Process):
         captured = None if started.captured is None else decode_payload(started.captured)
         found = resolve(tool.contract, input=_given(started), output=output, captured=captured)
         return found.data if isinstance(found, Resolved) else None
+
+
+def _written(what: StoredRecord | bool) -> Written | Unwritten:
+    return Written(what.offset) if isinstance(what, StoredRecord) else Unwritten(certain=what)
 
 
 def _given(started: StepEvent) -> dict[str, Any]:

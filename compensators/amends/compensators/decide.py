@@ -10,7 +10,8 @@ The order is: claim, STARTED, read back, clock, (verify,) handler, (verify,) out
 - An owned attempt always gets an end: UNDONE, NOTHING_TO_UNDO, FAILED, UNKNOWN, RELEASED (it was not used) or DEFERRED.
 
 A run goes on while each member closes. With `at_once` all members are STARTED together and read back once; those
-owned and not reached are RELEASED.
+owned and not reached are RELEASED. There a member whose undo is the same whenever it is repeated does not keep the next
+one waiting for the acknowledgement of its outcome; all of them are acknowledged before the command ends.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from amends.compensators.effects import (
     ReadBack,
     ReadClock,
     Report,
+    Send,
     Settle,
     Steps,
     Unreadable,
     Unwritten,
     Write,
     Written,
+    sent_surely,
     write_surely,
 )
 from amends.compensators.ladder import decide_probe, decide_resend
@@ -112,6 +115,7 @@ def _start(command: UndoCommand, members: list[Member], ends: list[tuple[str, st
     if isinstance(facts, Unreadable):
         ends.extend((member.entry.tool_name, "not read back") for member in members)
         return False
+    sent: list[tuple[Member, UndoEvent]] = []
     unreached: list[tuple[Member, str]] = []
     going = True
     for member, ack in zip(members, acks, strict=True):
@@ -124,9 +128,15 @@ def _start(command: UndoCommand, members: list[Member], ends: list[tuple[str, st
                 unreached.append((member, reason))
                 going = False
             case Owned() if going:
-                going = yield from _attempt(member, started_at_ms, ends)
+                outcome = yield from outcome_of(member, started_at_ms)
+                going = outcome.status in CLOSING
+                sent.append((member, outcome))
+                yield Send((outcome,))
+                if not is_same_when_repeated(member.entry):
+                    yield from _recorded(sent, ends)
             case Owned():
                 unreached.append((member, "an undo before it in the run did not close"))
+    yield from _recorded(sent, ends)
     yield from _release(unreached, ends)
     return going
 
@@ -147,13 +157,24 @@ def _release(unreached: list[tuple[Member, str]], ends: list[tuple[str, str]]) -
         yield _settlement(member, event)
 
 
-def _attempt(member: Member, started_at_ms: int, ends: list[tuple[str, str]]) -> Steps[bool]:
-    """Use an owned attempt and record what it came to. True if the undo is closed."""
-    outcome = yield from outcome_of(member, started_at_ms)
-    yield from write_surely((outcome,))
-    yield _settlement(member, outcome)
-    ends.append((member.entry.tool_name, outcome.status.value))
-    return outcome.status in CLOSING
+def is_same_when_repeated(entry: UndoEntry) -> bool:
+    """Whether the undo comes to the same if it is made again after others of its run were made.
+
+    Cut off before its outcome is acknowledged it is made again, behind those. A remote that takes the key answers as
+    before, and one that commutes does nothing. Whoever asks the world first may find what the others have left there.
+    """
+    return entry.verify is None and not entry.compares
+
+
+def _recorded(sent: list[tuple[Member, UndoEvent]], ends: list[tuple[str, str]]) -> Steps[None]:
+    """Have the outcomes that were sent on the ledger, and settle."""
+    if not sent:
+        return
+    yield from sent_surely(tuple(outcome for _, outcome in sent))
+    for member, outcome in sent:
+        yield _settlement(member, outcome)
+        ends.append((member.entry.tool_name, outcome.status.value))
+    sent.clear()
 
 
 def _settlement(member: Member, outcome: UndoEvent) -> Settle:

@@ -16,6 +16,7 @@ from amends.compensators.clock import lease_clock_ms
 from amends.compensators.effects import (
     AskProbe,
     AskVerify,
+    AwaitSent,
     CallForward,
     CallUndo,
     Claim,
@@ -26,6 +27,7 @@ from amends.compensators.effects import (
     ReadWallClock,
     Renew,
     Report,
+    Send,
     Settle,
     Steps,
     Unwritten,
@@ -36,8 +38,8 @@ from amends.compensators.effects import (
 from amends.compensators.handlers import Handlers
 from amends.compensators.read_back import WorkflowReader
 from amends.compensators.registry import Registry
-from amends.kafka.errors import NotWritten
-from amends.kafka.publisher import Publisher
+from amends.kafka.errors import NotWritten, WriteError
+from amends.kafka.publisher import Begun, Publisher
 from amends.kafka.records import Ack, Outgoing
 from amends.schemas.codec import encode_value
 from amends.schemas.envelope import headers_of
@@ -71,6 +73,7 @@ class Driver:
         self._key = key
         self._source = source
         self._settling: list[asyncio.Future[bool]] = []
+        self._sent: list[Begun] = []
 
     async def play(self, steps: Steps[Report]) -> Report:
         """Drive to the end. Cancelled, it leaves things as a crash would."""
@@ -83,6 +86,9 @@ class Driver:
                     answer = True
                 elif type(effect) is ReadClock:
                     answer = lease_clock_ms()
+                elif type(effect) is Send:
+                    self._send(effect.facts)
+                    answer = None
                 else:
                     answer = await self._do(effect)
         except StopIteration as stop:
@@ -94,6 +100,8 @@ class Driver:
             steps.close()
             for settlement in self._settling:
                 settlement.cancel()  # those that are over take no notice
+            for _, future in self._sent:
+                future.cancel()
 
     async def _do(self, effect: Effect) -> object:
         match effect:
@@ -106,7 +114,12 @@ class Driver:
             case Settle():
                 return await self._settle(effect)
             case Write(facts=facts):
-                return await self._write(facts)
+                return tuple(map(_written, await self._publisher.publish_each(self._outgoing_each(facts))))
+            case Send(facts=facts):
+                self._send(facts)
+                return None
+            case AwaitSent():
+                return await self._answered()
             case ReadBack(from_offset=from_offset, to_offset=to_offset):
                 return await self._reader.read_back(from_offset, to_offset)
             case ReadClock():
@@ -133,14 +146,21 @@ class Driver:
         )
         return asyncio.ensure_future(settled)
 
-    async def _write(self, facts: tuple[Fact, ...]) -> tuple[Written | Unwritten, ...]:
+    def _send(self, facts: tuple[Fact, ...]) -> None:
+        self._sent += self._publisher.begin(self._outgoing_each(facts))
+
+    async def _answered(self) -> tuple[Written | Unwritten, ...]:
+        sent, self._sent = self._sent, []
+        return tuple(map(_written, await self._publisher.answers(sent)))
+
+    def _outgoing_each(self, facts: tuple[Fact, ...]) -> list[Outgoing]:
         now_ms = int(time.time() * 1000)
-        answers = await self._publisher.publish_each([self._outgoing(fact, now_ms) for fact in facts])
-        return tuple(
-            Written(answer.offset) if isinstance(answer, Ack) else Unwritten(certain=isinstance(answer, NotWritten))
-            for answer in answers
-        )
+        return [self._outgoing(fact, now_ms) for fact in facts]
 
     def _outgoing(self, fact: Fact, now_ms: int) -> Outgoing:
         headers = headers_of(fact, source=self._source, event_id=f"{_EVENTS}{next(_numbers)}", time_ms=now_ms)
         return Outgoing(self._ledger, self._key, encode_value(fact, now_ms), self._partition, headers)
+
+
+def _written(answer: Ack | WriteError) -> Written | Unwritten:
+    return Written(answer.offset) if isinstance(answer, Ack) else Unwritten(certain=isinstance(answer, NotWritten))

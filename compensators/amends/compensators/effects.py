@@ -191,6 +191,19 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class Send:
+    """-> None, at once: the facts are on their way, behind all that was written and sent before. Stamped as by `Write`.
+    Nobody may go by them before `AwaitSent` has answered."""
+
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitSent:
+    """-> tuple[Written | Unwritten, ...], one for each fact sent since the last time, in that order."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadBack:
     """-> tuple[LedgerFact, ...] | Unreadable: what stands of the workflow's key in [from_offset, to_offset]."""
 
@@ -267,6 +280,8 @@ Effect = (
     | Renew
     | Settle
     | Write
+    | Send
+    | AwaitSent
     | ReadBack
     | ReadClock
     | ReadWallClock
@@ -302,9 +317,22 @@ def write_surely(facts: tuple[Fact, ...]) -> Steps[None]:
     waiting = facts
     while waiting:
         answers: tuple[Written | Unwritten, ...] = yield Write(waiting)
-        waiting = tuple(fact for fact, answer in zip(waiting, answers, strict=True) if isinstance(answer, Unwritten))
+        waiting = _unwritten(waiting, answers)
         if waiting:
             yield Wait(WRITE_AGAIN_MS)
+
+
+def sent_surely(facts: tuple[Fact, ...]) -> Steps[None]:
+    """Wait until each of `facts`, which are all that was sent, is acknowledged; write again what is not."""
+    answers: tuple[Written | Unwritten, ...] = yield AwaitSent()
+    waiting = _unwritten(facts, answers)
+    if waiting:
+        yield Wait(WRITE_AGAIN_MS)
+        yield from write_surely(waiting)
+
+
+def _unwritten(facts: tuple[Fact, ...], answers: tuple[Written | Unwritten, ...]) -> tuple[Fact, ...]:
+    return tuple(fact for fact, answer in zip(facts, answers, strict=True) if isinstance(answer, Unwritten))
 
 
 def is_forgotten(not_after_ms: int | None) -> Steps[bool]:

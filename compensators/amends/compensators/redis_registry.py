@@ -17,19 +17,19 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from typing import Any, TypeVar, cast
 
-import hiredis
-from redis.asyncio import Connection, Redis
+from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
 from amends.compensators.redis_check import RegistryUnusable, check_redis, text_of
+from amends.compensators.redis_wire import RedisWire
 from amends.compensators.registry import (
     NO_FENCE,
     Busy,
@@ -110,13 +110,6 @@ return 1
 """
 
 
-class _Connection(Connection):
-    """Puts commands on the wire with hiredis; redis-py's own way costs as much as all else about a claim."""
-
-    def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
-        return [b"".join([hiredis.pack_command(tuple(command)) for command in commands])]
-
-
 def connect(url: str, *, timeout_ms: int = 1_000) -> Redis:
     """Return a client for a registry; the caller closes it.
 
@@ -125,7 +118,6 @@ def connect(url: str, *, timeout_ms: int = 1_000) -> Redis:
     seconds = timeout_ms / 1000
     return Redis.from_url(  # type: ignore[no-untyped-call,no-any-return,unused-ignore]
         url,
-        connection_class=_Connection,  # where the URL asks for TLS or a socket, the one for that is taken
         socket_timeout=seconds,
         socket_connect_timeout=seconds,
         retry=Retry(NoBackoff(), 1),
@@ -168,6 +160,7 @@ class RedisRegistry:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
+        self._wire = None if isinstance(client, RedisCluster) else RedisWire(client)
         self._prefix = prefix
         self._ttl_ms = ttl_ms
         self._on_away = on_away
@@ -268,9 +261,12 @@ class RedisRegistry:
         return [None if isinstance(answer, Exception) else answer for answer in answers]
 
     async def _pipeline(self, calls: Sequence[_Call]) -> list[Any]:
+        commands = [("EVALSHA", _DIGESTS[c.script], len(c.keys), *c.keys, *c.arguments) for c in calls]
+        if self._wire is not None:
+            return await self._wire.exchange(commands)
         async with self._client.pipeline(transaction=False) as pipeline:
-            for call in calls:
-                pipeline.execute_command("EVALSHA", _DIGESTS[call.script], len(call.keys), *call.keys, *call.arguments)
+            for command in commands:
+                pipeline.execute_command(*command)
             return await pipeline.execute(raise_on_error=False)
 
     def _went_away(self, error: Exception) -> None:
@@ -293,6 +289,8 @@ class RedisRegistry:
         """Wait for what is under way. The client stays open; its owner closes it."""
         if self._sender is not None:
             await asyncio.gather(self._sender, return_exceptions=True)
+        if self._wire is not None:
+            await self._wire.close()
 
     async def check(self) -> list[str]:
         """Return warnings about how Redis is set up. Raises RegistryUnusable where it must not be used so."""

@@ -108,12 +108,19 @@ class Publisher:
 
     async def publish_each(self, records: Sequence[Writable]) -> list[Ack | WriteError]:
         """As `publish`, for several records at once: return the answer of each, in their order. Raises nothing."""
+        return await self.answers(self.begin(records))
+
+    def begin(self, records: Sequence[Writable]) -> list[Begun]:
+        """Hand over records in a task and go on; `answers` is to be asked what became of them."""
         loop = asyncio.get_running_loop()
-        futures = [self._hold(loop, r.topic, r.key, r.value, r.headers, r.partition) for r in records]
+        return [(r, self._hold(loop, r.topic, r.key, r.value, r.headers, r.partition)) for r in records]
+
+    async def answers(self, begun: Sequence[Begun]) -> list[Ack | WriteError]:
+        """Return the answer of each record that was begun, in their order. Raises nothing."""
         try:
-            return [await self._answer(record, future) for record, future in zip(records, futures, strict=True)]
+            return [await self._answer(record, future) for record, future in begun]
         finally:
-            for future in futures:
+            for _, future in begun:
                 future.cancel()  # where we were cancelled nobody waits any more; what is answered takes no notice
 
     async def _answer(self, record: Writable, future: asyncio.Future[Ack]) -> Ack | WriteError:
@@ -257,6 +264,9 @@ class Publisher:
         if client is not None:
             _keep_for_good(client)
 
+
+Begun = tuple[Writable, "asyncio.Future[Ack]"]
+"""A record that was handed over, and its answer to be."""
 
 _Held = tuple[str, bytes | None, bytes | None, Headers, int | None, Waiter]
 
