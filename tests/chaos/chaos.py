@@ -14,6 +14,7 @@ from pathlib import Path
 import redis
 from tests.chaos.evidence import write_evidence
 from tests.chaos.faults import Faults
+from tests.chaos.hand_over import FOLDER, parent_of
 from tests.chaos.judge import Case, judge
 from tests.chaos.outside import Outside
 from tests.chaos.proxy import Link, network
@@ -92,7 +93,7 @@ class Chaos:
         make_topics(self.settings)
         outer = self.settings.model_copy(update={"bootstrap_servers": cluster.bootstrap_servers})
         redis_url = f"redis://127.0.0.1:{redis_link.port}/0"
-        variables = {**environment(outer, redis_url), **PATIENCE, PORT: str(outside.port)}
+        variables = {**environment(outer, redis_url), **PATIENCE, PORT: str(outside.port), FOLDER: str(folder)}
         self.registry = registry
         self.parts = Parts(variables, folder)
         self.troupe = Troupe(self.parts, self.tell, seed=seed)
@@ -190,7 +191,9 @@ class Chaos:
         verdict.said.update(said.values())
         verdict.phases.update(echo.phase.value for echo in self.watch.echoes.values())
         for name in sorted({*self.watch.facts, *self.outside.effects}):
-            wrong += [f"{name}: {what}" for what in judge(self._case(name, said.get(name)))]
+            parent = parent_of(name)
+            above = None if parent is None else self._case(parent, said.get(parent))
+            wrong += [f"{name}: {what}" for what in judge(self._case(name, said.get(name), above))]
         if not any(effect.undone_serials for effects in self.outside.effects.values() for effect in effects):
             wrong.append("nothing was undone, so nothing was shown: the machine is too busy, see --every")
         wrong += [f"a part crashed: {crash}" for crash in self.troupe.crashed]
@@ -201,7 +204,7 @@ class Chaos:
         write_evidence(wrong, self.outside, self.folder, self._inner_environment())
         return verdict
 
-    def _case(self, name: str, said: str | None) -> Case:
+    def _case(self, name: str, said: str | None, parent: Case | None = None) -> Case:
         incidents = [found for found in self.watch.incidents.values() if found.workflow_id == name]
         opened = [found for found in self.watch.open_incidents() if found.workflow_id == name]
         facts: list[tuple[int, Fact]] = []
@@ -210,7 +213,7 @@ class Chaos:
             if isinstance(found, Fact):
                 facts.append((record.offset, found))
         effects = self.outside.effects.get(name, [])
-        return Case(name, effects, facts, self.watch.echoes.get(name), incidents, said, opened)
+        return Case(name, effects, facts, self.watch.echoes.get(name), incidents, said, opened, parent)
 
     def _inner_environment(self) -> dict[str, str]:
         return {**self.parts.environment, "AMENDS_KAFKA__BOOTSTRAP_SERVERS": self.settings.bootstrap_servers}

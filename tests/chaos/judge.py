@@ -15,6 +15,7 @@ from amends.schemas.commands import Incident, Phase, WorkflowEcho
 from amends.schemas.facts import (
     Decision,
     Fact,
+    Party,
     Resolution,
     StepEvent,
     StepStatus,
@@ -41,22 +42,28 @@ class Case:
     incidents: Sequence[Incident]
     said: str | None
     open_incidents: Sequence[Incident] = field(default=())
+    parent: Case | None = None  # of the workflow that had this one done, as a child of its own
 
 
 def judge(case: Case) -> list[str]:
     """Return what is wrong."""
     if case.echo is None:
         return _unknown_to_the_fold(case)
-    wrong = [*_left_or_twice(case), *_told_lies(case), *_needless(case), *_out_of_order(case)]
+    wrong = [*_left_or_twice(case), *_told_lies(case), *_needless(case), *_out_of_order(case), *_of_family(case)]
     if case.echo.phase is Phase.SUCCEEDED:
         wrong += _missing_of_a_success(case)
     return wrong
 
 
 def _unknown_to_the_fold(case: Case) -> list[str]:
-    if case.facts:
+    if any(not is_asked_by_parent(fact) for _, fact in case.facts):
         return ["6: the ledger has facts of it, and no echo answers"]
     return ["1: the ledger never knew it, and it has effects"] if case.effects else []
+
+
+def is_asked_by_parent(fact: object) -> bool:
+    """Whether this is what a parent asks of a child; of one that was never begun it is all there is."""
+    return isinstance(fact, WorkflowEvent) and fact.writer is Party.PARENT
 
 
 def _left_or_twice(case: Case) -> Iterable[str]:
@@ -80,13 +87,56 @@ def _may_stand(case: Case) -> bool:
 
 def _is_condemned(case: Case, kind: str) -> bool:
     """Whether a call of this kind stands behind a savepoint that the workflow was undone to. None is made twice."""
-    assert case.echo is not None
     calls = [
         (fact.epoch, offset)
         for offset, fact in case.facts
         if isinstance(fact, StepEvent) and fact.status is StepStatus.STARTED and fact.tool_name == f"chaos.{kind}"
     ]
-    return any(epoch <= turn.epoch and offset > turn.offset for epoch, offset in calls for turn in case.echo.turns)
+    return _is_behind_a_turn(case, calls)
+
+
+def _is_behind_a_turn(case: Case, places: Iterable[tuple[int, int]]) -> bool:
+    """Whether one of these (epoch, offset) is behind a savepoint that the workflow was undone to."""
+    assert case.echo is not None
+    return any(epoch <= turn.epoch and offset > turn.offset for epoch, offset in places for turn in case.echo.turns)
+
+
+def _undone_by_parent(case: Case) -> bool:
+    """Whether the parent undoes all that this child did, for it undoes itself, or what it did since a savepoint."""
+    parent = case.parent
+    if parent is None or parent.echo is None:
+        return False
+    begun = [
+        (fact.epoch, offset)
+        for offset, fact in parent.facts
+        if isinstance(fact, WorkflowEvent)
+        and fact.status is WorkflowStatus.CHILD_STARTED
+        and fact.child_workflow_id == case.name
+    ]
+    return bool(begun) and (not _may_stand(parent) or _is_behind_a_turn(parent, begun))
+
+
+def _of_family(case: Case) -> Iterable[str]:
+    """What a parent undoes has no child that succeeds; and where all of a child was done before its parent went on,
+    all of it is undone before what the parent did earlier."""
+    assert case.echo is not None
+    if not _undone_by_parent(case):
+        return
+    assert case.parent is not None
+    if case.echo.phase is Phase.SUCCEEDED:
+        yield f"1: it succeeded, and its parent {case.parent.name} undoes what it did"
+    if case.said != "Succeeded" or case.incidents or case.parent.incidents:
+        return
+    for mine in case.effects:
+        for earlier in case.parent.effects:
+            if earlier.made_serial < mine.made_serial and _was_undone_before(earlier, mine):
+                yield f"3: its parent's {earlier.identity} was undone before {mine.identity}, which was made after it"
+
+
+def _was_undone_before(first: Effect, second: Effect) -> bool:
+    if first.stands or second.stands:
+        return not first.stands
+    return first.undone_serials[0] < second.undone_serials[0]
 
 
 def _missing_of_a_success(case: Case) -> Iterable[str]:
@@ -105,7 +155,7 @@ def _missing_of_a_success(case: Case) -> Iterable[str]:
 def _told_lies(case: Case) -> Iterable[str]:
     assert case.echo is not None
     phase, said = case.echo.phase, case.said or ""
-    if said == "Succeeded" and phase is not Phase.SUCCEEDED:
+    if said == "Succeeded" and phase is not Phase.SUCCEEDED and not _undone_by_parent(case):
         yield f"7: the agent was told of a success, and it is {phase}"
     if said.startswith("failed") and phase is Phase.SUCCEEDED:
         yield f"7: the agent failed ({said}), and it is {phase}"
@@ -121,6 +171,8 @@ def _needless(case: Case) -> Iterable[str]:
     Over a claim of success nothing is sent again, so there a call that has no probe and is in doubt stays in doubt.
     """
     for incident in case.incidents:
+        if incident.kind == "child_waits":
+            continue  # with the child's own, of which each is looked at
         of_a_claim = incident.tool_name in UNASKED and incident.kind == "unknown" and _claimed(case)
         if incident.tool_name not in DOUBTFUL and not of_a_claim:
             yield f"6: an incident that no one needs: {incident.kind}: {incident.summary}"

@@ -8,7 +8,16 @@ from tests.chaos.judge import Case, judge
 from tests.chaos.outside import Effect
 
 from amends.schemas.commands import EndedEpoch, Incident, IncidentState, Phase, WorkflowEcho
-from amends.schemas.facts import Fact, StepEvent, StepStatus, UndoEvent, UndoStatus
+from amends.schemas.facts import (
+    Fact,
+    Party,
+    StepEvent,
+    StepStatus,
+    UndoEvent,
+    UndoStatus,
+    WorkflowEvent,
+    WorkflowStatus,
+)
 
 NAME = "w"
 
@@ -21,6 +30,7 @@ class World:
     effects: list[Effect] = field(default_factory=list)
     facts: list[tuple[int, Fact]] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
+    parent: Case | None = None
 
     def make(self, kind: str) -> Effect:
         self._fact(StepEvent(NAME, kind, f"{kind}-1", 0, StepStatus.STARTED, f"chaos.{kind}"))
@@ -43,10 +53,16 @@ class World:
 
     def judged(self, phase: Phase | None, said: str = "", undone_to: int | None = None) -> list[str]:
         """Return the numbers of the promises that were broken."""
+        return sorted(problem[0] for problem in judge(self.case(phase, said, undone_to)))
+
+    def case(self, phase: Phase | None, said: str = "", undone_to: int | None = None, name: str = NAME) -> Case:
         turns = () if undone_to is None else (EndedEpoch(0, undone_to),)
-        echo = None if phase is None else WorkflowEcho(NAME, 0, 1, phase, 99, turns=turns)
-        case = Case(NAME, self.effects, self.facts, echo, self.incidents, said, self.incidents)
-        return sorted(problem[0] for problem in judge(case))
+        echo = None if phase is None else WorkflowEcho(name, 0, 1, phase, 99, turns=turns)
+        return Case(name, self.effects, self.facts, echo, self.incidents, said, self.incidents, self.parent)
+
+    def announce_child(self) -> None:
+        status = WorkflowStatus.CHILD_STARTED
+        self._fact(WorkflowEvent("above", 0, status, child_workflow_id=NAME))
 
     def _next(self) -> int:
         self.serial += 1
@@ -176,3 +192,50 @@ def test_an_agent_that_is_told_what_is_not_so_breaks_the_seventh_promise() -> No
     assert World().judged(Phase.COMPENSATED, "Succeeded") == ["7"]
     assert World().judged(Phase.SUCCEEDED, "failed Broken") == ["7"]
     assert World().judged(Phase.SUCCEEDED, "told WorkflowTurned") == ["7"]
+
+
+def _family() -> tuple[World, World]:
+    """A parent that made something and then began a child, which did so too."""
+    above = World()
+    above.make("keyed")
+    above.announce_child()
+    child = World(serial=10)
+    child.make("plain")
+    return above, child
+
+
+def test_what_a_child_did_and_said_may_be_taken_back_by_its_parent() -> None:
+    above, child = _family()
+    child.undo(child.effects[0])
+    child.parent = above.case(Phase.COMPENSATED, name="above")
+    above.effects[0].undone_serials.append(30)
+    assert child.judged(Phase.COMPENSATED, "Succeeded") == []
+    child.parent = above.case(Phase.SUCCEEDED, name="above")
+    assert child.judged(Phase.COMPENSATED, "Succeeded") == ["7"]
+
+
+def test_a_child_that_stands_below_a_parent_that_is_undone_breaks_the_first_promise() -> None:
+    above, child = _family()
+    child.parent = above.case(Phase.TURNED, name="above")
+    assert child.judged(Phase.SUCCEEDED, "Succeeded") == ["1"]
+    child.parent = above.case(Phase.SUCCEEDED, undone_to=1, name="above")
+    assert child.judged(Phase.SUCCEEDED, "Succeeded") == ["1"], "behind the savepoint that its parent went back to"
+    child.parent = above.case(Phase.SUCCEEDED, undone_to=2, name="above")
+    assert child.judged(Phase.SUCCEEDED, "Succeeded") == []
+
+
+def test_what_a_parent_made_before_a_child_and_undid_before_it_breaks_the_third_promise() -> None:
+    above, child = _family()
+    above.effects[0].undone_serials.append(11)
+    child.parent = above.case(Phase.COMPENSATED, name="above")
+    child.undo(child.effects[0])
+    assert child.judged(Phase.COMPENSATED, "Succeeded") == ["3"]
+
+
+def test_a_child_that_was_never_begun_needs_no_answer() -> None:
+    world = World()
+    status = WorkflowStatus.ROLLBACK_REQUESTED
+    world.facts.append((0, WorkflowEvent(NAME, 0, status, writer=Party.PARENT)))
+    assert world.judged(None) == []
+    world.facts.append((1, WorkflowEvent(NAME, 0, WorkflowStatus.STARTED)))
+    assert world.judged(None) == ["6"]

@@ -10,6 +10,8 @@ from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
+from tests.chaos.hand_over import parent_of
+from tests.chaos.judge import is_asked_by_parent
 
 from amends.compensators.lane import group_of
 from amends.kafka.consumer import PartitionConsumer
@@ -62,7 +64,8 @@ class Watch:
         """Return the workflows that are neither closed nor wait for a person, and those that machines are at."""
         with self._lock:
             waiting = {incident.workflow_id for incident in self._open()}
-            return [n for n in self.facts if not self._is_closed(n) and (n not in waiting or self._is_unwinding(n))]
+            open_ones = [name for name in self.facts if not self._is_closed(name) and self._was_begun(name)]
+            return [name for name in open_ones if name not in waiting or self._is_unwinding(name)]
 
     def quiet_s(self) -> float:
         """Return for how long nothing was written."""
@@ -100,6 +103,12 @@ class Watch:
 
     def _is_closed(self, name: str) -> bool:
         return name in self.echoes and self.echoes[name].phase in CLOSED and not self._is_unwinding(name)
+
+    def _was_begun(self, name: str) -> bool:
+        """Whether there is more of it than what its parent asks of a child that was never begun."""
+        if name in self.echoes or parent_of(name) is None:
+            return True
+        return any(not is_asked_by_parent(decode(record.value or b"")) for record in self.facts[name])
 
     def _is_unwinding(self, name: str) -> bool:
         """Whether a workflow undoes something and was not turned: of those that were, the echo tells no progress."""
