@@ -179,7 +179,10 @@ def _needless(case: Case) -> Iterable[str]:
 
 
 def _out_of_order(case: Case) -> Iterable[str]:
-    """An effect is undone before what was made after it, as far as the ledger knew when the undo started."""
+    """An effect is undone before what was made after it, as far as the ledger knew when the undo started.
+
+    A call that was sent again, to learn what became of it, stands in the order where it was first made.
+    """
     made = sorted(case.effects, key=lambda effect: effect.made_serial)
     for place, first in enumerate(made):
         if first.stands:
@@ -187,8 +190,17 @@ def _out_of_order(case: Case) -> Iterable[str]:
         began = _undo_began(case, first.kind)
         for later in made[place + 1 :]:
             waits = later.stands or later.undone_serials[0] > first.undone_serials[0]
+            if _called_at(case, later.kind) < _called_at(case, first.kind):
+                continue
             if waits and _was_owed(case, later.kind, began):
                 yield f"3: {first.identity} was undone before {later.identity}, which was made after it"
+
+
+def _called_at(case: Case, kind: str) -> int:
+    """Return the offset at which a call of a kind began first."""
+    tool, began = f"chaos.{kind}", StepStatus.STARTED
+    calls = (o for o, f in case.facts if isinstance(f, StepEvent) and f.tool_name == tool and f.status is began)
+    return min(calls, default=-1)
 
 
 def _claimed(case: Case) -> bool:

@@ -32,8 +32,11 @@ class World:
     incidents: list[Incident] = field(default_factory=list)
     parent: Case | None = None
 
-    def make(self, kind: str) -> Effect:
+    def call(self, kind: str) -> None:
         self._fact(StepEvent(NAME, kind, f"{kind}-1", 0, StepStatus.STARTED, f"chaos.{kind}"))
+
+    def make(self, kind: str) -> Effect:
+        self.call(kind)
         effect = Effect(f"{kind}-{len(self.effects)}", kind, "key", self._next())
         self.effects.append(effect)
         self._fact(StepEvent(NAME, kind, f"{kind}-1", 0, StepStatus.SUCCEEDED, f"chaos.{kind}"))
@@ -165,6 +168,15 @@ def test_an_effect_that_came_to_light_after_the_undo_had_started_breaks_no_order
     world.undo(first)
     late = world.make("plain")
     world.undo(late)
+    assert world.judged(Phase.COMPENSATED) == []
+
+
+def test_a_call_that_is_sent_again_after_later_ones_were_undone_breaks_no_order() -> None:
+    world = World()
+    world.call("natural")
+    second = world.make("plain")
+    world.undo(second)
+    world.undo(world.make("natural"))
     assert world.judged(Phase.COMPENSATED) == []
 
 

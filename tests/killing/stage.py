@@ -115,14 +115,13 @@ class Stage:
                 self._replace(part)
             for part in self.parts.dead(self._retired):
                 self._retired.remove(part)
-                asleep = part.child.exit_code == -signal.SIGTERM and not part.last_words()
-                if part.child.exit_code != 0 and not asleep:  # one told so early that it could not hear it just ends
-                    self.crashed.append(
-                        f"{part.name}, told to end, ended with {part.child.exit_code}:\n{part.last_words()}"
-                    )
+                code = part.child.exit_code
+                asleep = code == -signal.SIGTERM and not part.last_words()
+                if code != 0 and not asleep and not self._may_end(part, code):  # asleep: told before it could hear it
+                    self.crashed.append(f"{part.name}, told to end, ended with {code}:\n{part.last_words()}")
 
     def _may_end(self, part: Part, code: int | None) -> bool:
-        """Whether a part that ended by itself with `code` may."""
+        """Whether a part may end with `code`, by itself or told to end."""
         return code in self.excused
 
     def stop(self) -> None:
