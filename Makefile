@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check bench simulate killing chaos proof up clean install
+.PHONY: demo test check bench simulate killing chaos proof upgrades helm up clean install
 
 demo: $(STAMP)
 	$(BIN)/amends demo $(ARGS)
@@ -41,6 +41,14 @@ MINUTES ?= 5
 BROKERS ?= 3
 chaos: $(STAMP)
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --brokers $(BROKERS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) $(ARGS)
+
+# The last release's parts beside today's, rolled out and back under load, processors first and compensators first.
+upgrades: $(STAMP)
+	$(BIN)/python -m tests.upgrades --records-of 0.1.0 --refold $(ARGS)
+
+# helm, for the tests of the chart: built from its Go module into the user's cache, where none is on the PATH.
+helm: $(STAMP)
+	$(BIN)/python -m tests.deploy.helm
 
 up: $(STAMP)
 	$(BIN)/amends up $(ARGS)

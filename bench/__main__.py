@@ -4,6 +4,7 @@ python -m bench [--seconds 6] [--loads 1,32,256,200/s,400/s] [--only kafka|embed
 Loads of so many a second, and the long warming, are for Apache Kafka only.
 python -m bench drain [--workflows 10000]: many fail at once, while new work goes on (`bench/drain.py`)
 python -m bench read-back [--lanes 10]: following the ledger or seeking in it (`bench/read_back.py`)
+python -m bench takeover: how long until a processor's partitions are folded again (`bench/takeover.py`)
 python -m bench compare BEFORE.json AFTER.json
 """
 
@@ -24,7 +25,7 @@ from amends.kafka.topics import create_topics
 from amends.local.children import make_folder, remove_folder
 from amends.local.parts import Parts, environment
 from amends.local.servers import Servers, servers
-from bench import alone, drain, floors, read_back, recovery
+from bench import alone, drain, floors, read_back, recovery, takeover
 from bench.loads import Agent
 from bench.report import Figures, comparison, percentile, table, verdicts
 from bench.tools import LANE
@@ -165,6 +166,8 @@ def main() -> int:
         return drain.main(sys.argv[2:])
     if sys.argv[1:2] == ["read-back"]:
         return read_back.main(sys.argv[2:])
+    if sys.argv[1:2] == ["takeover"]:
+        return takeover.main(sys.argv[2:])
     if sys.argv[1:2] == ["compare"]:
         before, after = (json.loads(Path(name).read_text(encoding="utf-8")) for name in sys.argv[2:4])
         print(comparison(before, after))

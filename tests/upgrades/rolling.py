@@ -29,6 +29,9 @@ OLD, NEW = "old", "new"
 PROCESSORS, COMPENSATORS = "processors", "compensators"
 NO_BROKER = 75
 """How a part ends that finds no broker at its start."""
+STATE_UNREADABLE = 65
+"""How a processor ends that meets state which another version wrote."""
+REFOLD = "--refold"
 
 
 @dataclass
@@ -40,6 +43,11 @@ class RollingStage(Stage):
     arguments: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What processors are started with beyond the usual, by version."""
     _ports: dict[str, int] = field(default_factory=dict)
+
+    def _may_end(self, part: Part, code: int | None) -> bool:
+        # One that folds anew does so once for each partition; what the other version wrote since, the next start does.
+        refolds = part.name.endswith(OLD) and REFOLD in self.arguments.get(OLD, ())
+        return super()._may_end(part, code) or (refolds and code == STATE_UNREADABLE)
 
     def start(self) -> None:
         """Start all, one after the other, each when the last one answers. Raises ServerUnavailable."""
@@ -72,7 +80,7 @@ class RollingStage(Stage):
             if answers(self._ports[part.name]):
                 return
             if not part.child.alive:
-                if part.child.exit_code != NO_BROKER:
+                if not self._may_end(part, part.child.exit_code):
                     break
                 with self._lock:
                     if self._leaves(part):
