@@ -12,10 +12,20 @@ from tests.core.record_samples import any_record, full, least
 from amends.kafka.publisher import NEWER, NotWritten, Publisher
 from amends.kafka.settings import KafkaSettings
 from amends.schemas import older as older_module
-from amends.schemas.codec import RECORDS, Record, decode, encode, fingerprint_of, schema_of
+from amends.schemas.codec import (
+    RECORDS,
+    Record,
+    decode,
+    encode,
+    encode_value,
+    fingerprint_of,
+    schema_of,
+    use_framing,
+)
 from amends.schemas.commands import DeadLetter, UndoCommand, WorkflowEcho
 from amends.schemas.contract import Contract, Effect, UndoTerms
 from amends.schemas.facts import StepEvent, StepStatus, Timeout, TimeoutKind, WorkflowEvent
+from amends.schemas.framing import Framing, frame, framed_id
 from amends.schemas.older import NewerThanRelease, older
 from amends.schemas.releases import released, released_versions
 
@@ -111,6 +121,20 @@ def test_an_echo_is_told_shorter() -> None:
     found = decode(older(OLDEST)(encode(echo)))
     assert isinstance(found, WorkflowEcho)
     assert (found.epoch, found.story, found.steps) == (3, echo.story, ())
+
+
+def test_where_there_is_a_schema_registry_the_older_release_is_still_written_for() -> None:
+    framing = Framing({7: schema_of(WorkflowEcho)}.get)
+    framing.frames = {WorkflowEcho: frame(7)}
+    before = use_framing(framing)
+    try:
+        framed = encode_value(least(WorkflowEcho))
+        assert framed_id(framed) == 7
+        written = older(OLDEST)(framed)
+    finally:
+        use_framing(before)
+    assert written[2:10] == fingerprint_of(released(OLDEST)["WorkflowEcho"])
+    assert decode(written) == least(WorkflowEcho)
 
 
 @pytest.mark.parametrize("data", [b"", b"[1,2]", b"\xc3\x01", b"\xc3\x01" + bytes(20), b"\x00\x00\x00\x00\x07body"])

@@ -12,6 +12,8 @@ import yaml
 
 CHART = Path(__file__).resolve().parents[2] / "deploy" / "helm" / "amends"
 RELEASE = "try"
+CLUSTER = "1.30.0"
+"""The cluster that helm is to suppose: one that Go built takes it to be of 2020."""
 
 Object = dict[str, Any]
 
@@ -24,7 +26,7 @@ class Helm:
 
     def run(self, *arguments: str, values: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(self.binary), *arguments, "--values", "-"],
+            [str(self.binary), *arguments, "--kube-version", CLUSTER, "--values", "-"],
             input=yaml.safe_dump(dict(values)),
             capture_output=True,
             text=True,
@@ -67,7 +69,7 @@ class Objects:
 
 def environment(container: Object) -> dict[str, str]:
     """Return the variables of a container; one that comes from elsewhere says from where."""
-    return {found["name"]: found.get("value", _from(found)) for found in container["env"]}
+    return {found["name"]: found["value"] if "value" in found else _from(found) for found in container["env"]}
 
 
 def _from(variable: Object) -> str:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import copy
+import json
+import shutil
+import subprocess
+import tomllib
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import kubernetes_validate
 import pytest
+import yaml
 from tests.deploy import helm as helm_binary
 from tests.deploy.rendered import CHART, Helm, Object, Objects, environment
 
 from amends.compensators.settings import CompensatorSettings
 from amends.kafka import KafkaSettings, load_settings
 from amends.kafka.options import is_secret
+from amends.kafka.schema_registry_settings import SchemaRegistrySettings
 from amends.processors.settings import ProcessorSettings
 
+VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))["appVersion"]
 KUBERNETES = ("1.30", "1.37")
 """The oldest whose schemas the validator ships in this form that people still run, and the newest."""
 
@@ -39,7 +47,8 @@ LANES = {
     },
     "kafka": {"otherLanes": ["billing"]},
 }
-FAUST = {"processors": {"engine": "faust", "refold": True, "settings": {"checkpoint_ms": 200}}}
+ENGINES = get_args(ProcessorSettings.model_fields["engine"].annotation)
+ANOTHER_ENGINE = {"processors": {"engine": ENGINES[-1], "refold": True, "settings": {"checkpoint_ms": 200}}}
 TLS = {
     "kafka": {
         "options": {"sasl.mechanism": "SCRAM-SHA-512", "security.protocol": "SASL_SSL"},
@@ -48,6 +57,11 @@ TLS = {
             "sasl.password": {"name": "kafka-user", "key": "password"},
         },
         "tls": {"existingSecret": "kafka-tls", "certificateKey": "tls.crt", "privateKeyKey": "tls.key"},
+    },
+    "schemaRegistry": {
+        "url": "https://registry-1:8081,https://registry-2:8081",
+        "existingSecret": "registry",
+        "tls": {"existingSecret": "registry-ca"},
     },
     "redis": {"url": "", "existingSecret": "redis-url", "urlKey": "whole", "tls": {"existingSecret": "redis-ca"}},
 }
@@ -84,12 +98,12 @@ def merged(*given: Mapping[str, Any]) -> dict[str, Any]:
 CASES = {
     "default": DEFAULT,
     "several lanes": merged(DEFAULT, LANES),
-    "faust": merged(DEFAULT, FAUST),
+    "another engine": merged(DEFAULT, ANOTHER_ENGINE),
     "secured": merged(DEFAULT, TLS),
     "watched": merged(DEFAULT, LANES, WATCHED),
     "lanes of another team": merged(DEFAULT, ELSEWHERE),
     "upgrade": merged(DEFAULT, UPGRADE),
-    "all": merged(DEFAULT, LANES, FAUST, TLS, WATCHED, UPGRADE),
+    "all": merged(DEFAULT, LANES, ANOTHER_ENGINE, TLS, WATCHED, UPGRADE),
 }
 
 
@@ -133,18 +147,37 @@ def test_no_two_objects_share_a_name(case: Objects) -> None:
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-def given_to(container: Object) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stands for /etc/amends in a container: the client looks into the certificates it is given."""
+    folder = tmp_path_factory.mktemp("etc")
+    for secret in ("kafka-tls", "registry-tls"):
+        (folder / secret).mkdir()
+        key, certificate = str(folder / secret / "tls.key"), str(folder / secret / "tls.crt")
+        made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=amends", "-days", "1"]
+        subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=60)
+        shutil.copy(certificate, folder / secret / "ca.crt")
+    return folder
+
+
+def given_to(container: Object, files: Path) -> dict[str, str]:
     """Return the environment as the process has it: what comes from secrets is something."""
     told = environment(container)
     url = "AMENDS_COMPENSATOR__REDIS_URL"
-    return {**told, url: "redis://:pw@there/0"} if told.get(url, "").startswith("secret") else told
+    if told.get(url, "").startswith("secret"):
+        told[url] = "redis://:pw@there/0"
+    return {name: value.replace("/etc/amends", str(files)) for name, value in told.items()}
 
 
-def test_every_part_is_told_only_what_it_knows(case: Objects) -> None:
+def test_every_part_is_told_only_what_it_knows(case: Objects, files: Path) -> None:
     for _, container in case.containers():
-        env = given_to(container)
+        env = given_to(container, files)
         kafka = load_settings(KafkaSettings, "kafka", env)
         assert kafka.bootstrap_servers == "kafka-1:9092,kafka-2:9092"
+        registry = load_settings(SchemaRegistrySettings, "schema_registry", env)
+        if registry.is_set:
+            assert registry.url == ("https://registry-1:8081", "https://registry-2:8081")
+            assert registry.user == "secret registry user"
         match container["args"][0]:
             case "processor":
                 processor = load_settings(ProcessorSettings, "processor", env)
@@ -169,34 +202,44 @@ def test_numbers_are_written_as_numbers(rendered: dict[str, Objects]) -> None:
         assert environment(container)["AMENDS_KAFKA__LEDGER_RETENTION_MS"] == "2592000000"
 
 
-def test_options_of_the_client_and_certificates_reach_every_part(rendered: dict[str, Objects]) -> None:
+def test_options_of_the_client_and_certificates_reach_every_part(rendered: dict[str, Objects], files: Path) -> None:
     for _, container in rendered["secured"].containers():
-        options = load_settings(KafkaSettings, "kafka", given_to(container)).options
+        options = load_settings(KafkaSettings, "kafka", given_to(container, files)).options
         assert options == {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "SCRAM-SHA-512",
             "sasl.username": "secret kafka-user name",
             "sasl.password": "secret kafka-user password",
-            "ssl.ca.location": "/etc/amends/kafka-tls/ca.crt",
-            "ssl.certificate.location": "/etc/amends/kafka-tls/tls.crt",
-            "ssl.key.location": "/etc/amends/kafka-tls/tls.key",
+            "ssl.ca.location": f"{files}/kafka-tls/ca.crt",
+            "ssl.certificate.location": f"{files}/kafka-tls/tls.crt",
+            "ssl.key.location": f"{files}/kafka-tls/tls.key",
         }
         mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
         assert mounts["kafka-tls"]["mountPath"] == "/etc/amends/kafka-tls"
 
 
-def test_an_upgrade_has_todays_parts_write_the_records_of_the_release(rendered: dict[str, Objects]) -> None:
+def test_in_an_upgrade_the_records_of_the_release_are_written(rendered: dict[str, Objects], files: Path) -> None:
     for _, container in rendered["upgrade"].containers():
-        assert load_settings(KafkaSettings, "kafka", given_to(container)).records_of == "0.1.0"
+        assert load_settings(KafkaSettings, "kafka", given_to(container, files)).records_of == "0.1.0"
 
 
 def test_the_image_is_the_charts_unless_a_lane_has_its_own(rendered: dict[str, Objects]) -> None:
     images = {container["image"] for _, container in rendered["default"].containers()}
-    assert images == {"amends:0.1.0"}
+    assert images == {f"amends:{VERSION}"}
     images = {container["image"] for _, container in rendered["several lanes"].containers()}
-    assert images == {"amends:0.1.0", "registry.example/shop:7"}
+    assert images == {f"amends:{VERSION}", "registry.example/shop:7"}
     images = {container["image"] for _, container in rendered["all"].containers()}
     assert images == {"amends@sha256:" + "a" * 64, "registry.example/shop:7"}
+
+
+def test_the_chart_knows_the_engines_there_are() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+    assert set(ENGINES) <= set(schema["properties"]["processors"]["properties"]["engine"]["enum"])
+
+
+def test_the_chart_runs_the_release_that_this_is() -> None:
+    project = tomllib.loads((CHART.parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["version"] == VERSION
 
 
 # --- secrets and rights ----------------------------------------------------------------------------------------------
@@ -276,11 +319,11 @@ def test_a_processor_is_a_static_member_under_the_name_of_its_pod(case: Objects)
             assert "AMENDS_COMPENSATOR__INSTANCE_ID" not in environment(container)
 
 
-def test_a_compensator_gets_the_time_to_end_what_it_began(case: Objects) -> None:
+def test_a_compensator_gets_the_time_to_end_what_it_began(case: Objects, files: Path) -> None:
     for owner, container in case.containers():
         if owner["kind"] != "Deployment":
             continue
-        settings = load_settings(CompensatorSettings, "compensator", given_to(container))
+        settings = load_settings(CompensatorSettings, "compensator", given_to(container, files))
         given_s = owner["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
         assert given_s * 1_000 >= settings.drain_ms + 10_000
 

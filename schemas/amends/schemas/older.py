@@ -24,6 +24,7 @@ import fastavro
 
 from amends.schemas.codec import RECORDS, UnreadableRecord, decode, fingerprint_of, schema_of
 from amends.schemas.facts import TimeoutKind
+from amends.schemas.framing import framed_id
 from amends.schemas.releases import released, released_versions
 
 Older = Callable[[bytes], bytes]
@@ -63,8 +64,9 @@ class NewerThanRelease(ValueError):  # noqa: N818 - what the record is
 
 
 def older(version: str) -> Older:
-    """Return what turns the bytes of a record into those that release `version` writes. Bytes that are no record of
-    this version (state, tombstones, what others wrote) come back as they are.
+    """Return what turns the bytes of a record into those that release `version` writes, which name their schema
+    themselves, whatever registry there is. Bytes that are no record of this version (state, what others wrote) come
+    back as they are.
 
     The function returned raises NewerThanRelease.
 
@@ -88,18 +90,18 @@ class _Translation:
             self._fields |= {name: frozenset(fields) for name, fields in _records_of(schema)}
         self._schemas = {name: fastavro.parse_schema(dict(schema)) for name, schema in schemas.items()}
         self._headers = {name: _SINGLE_OBJECT + fingerprint_of(schema) for name, schema in schemas.items()}
-        self._ours = {_SINGLE_OBJECT + fingerprint_of(schema_of(record)): record.__name__ for record in RECORDS}
+        self._ours = frozenset(_SINGLE_OBJECT + fingerprint_of(schema_of(record)) for record in RECORDS)
 
     def __call__(self, data: bytes) -> bytes:
-        name = self._ours.get(data[:_HEADER_BYTES])
-        if name is None:
+        if data[:_HEADER_BYTES] not in self._ours and framed_id(data) is None:
             return data
-        if name not in self._schemas:
-            raise NewerThanRelease(f"a {name} is a record that release {self._version} does not know")
         try:
             record = decode(data)
         except UnreadableRecord:
             return data
+        name = type(record).__name__
+        if name not in self._schemas:
+            raise NewerThanRelease(f"a {name} is a record that release {self._version} does not know")
         said = self._said(record, name)
         body = BytesIO()
         fastavro.schemaless_writer(body, self._schemas[name], said)

@@ -213,6 +213,11 @@ volumeMounts:
     mountPath: /etc/amends/kafka-tls
     readOnly: true
 {{- end }}
+{{- if .Values.schemaRegistry.tls.existingSecret }}
+  - name: registry-tls
+    mountPath: /etc/amends/registry-tls
+    readOnly: true
+{{- end }}
 {{- if .Values.redis.tls.existingSecret }}
   - name: redis-tls
     mountPath: /etc/amends/redis-tls
@@ -226,6 +231,12 @@ volumes:
     emptyDir: {}
 {{- with .Values.kafka.tls.existingSecret }}
   - name: kafka-tls
+    secret:
+      secretName: {{ . }}
+      defaultMode: 0440
+{{- end }}
+{{- with .Values.schemaRegistry.tls.existingSecret }}
+  - name: registry-tls
     secret:
       secretName: {{ . }}
       defaultMode: 0440

@@ -4,12 +4,18 @@
 {{- if .url }}
 - name: AMENDS_SCHEMA_REGISTRY__URL
   value: {{ .url | quote }}
+- name: AMENDS_SCHEMA_REGISTRY__AUTO_REGISTER
+  value: {{ .autoRegister | quote }}
+{{- if .tls.existingSecret }}
+- name: AMENDS_SCHEMA_REGISTRY__SSL_CA_LOCATION
+  value: /etc/amends/registry-tls/{{ .tls.caKey }}
+{{- end }}
 {{- if .existingSecret }}
-- name: AMENDS_SCHEMA_REGISTRY__USERNAME
+- name: AMENDS_SCHEMA_REGISTRY__USER
   valueFrom:
     secretKeyRef:
       name: {{ .existingSecret }}
-      key: {{ .usernameKey }}
+      key: {{ .userKey }}
 - name: AMENDS_SCHEMA_REGISTRY__PASSWORD
   valueFrom:
     secretKeyRef:
