@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
-from amends.kafka.errors import KafkaFault, SettingsWrong
+from amends.kafka.errors import KafkaFault
 from amends.kafka.schema_registry_settings import SchemaRegistrySettings
+from amends.kafka.schema_registry_tls import secured, words_of
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
@@ -74,7 +75,7 @@ class SchemaRegistryClient:
         self._connection: http.client.HTTPConnection | None = None
         self._monotonic_ms = monotonic_ms
         self._until_ms: float | None = None
-        self._secured = _secured(settings) if any(url.startswith("https") for url in self._urls) else None
+        self._secured = secured(settings) if any(url.startswith("https") for url in self._urls) else None
         self._headers = {"Accept": f"{CONTENT_TYPE}, application/json", "Content-Type": CONTENT_TYPE}
         if settings.password is not None:
             who = f"{settings.user}:{settings.password.get_secret_value()}".encode()
@@ -167,14 +168,17 @@ class SchemaRegistryClient:
             reused = self._connection is not None
             try:
                 return _answer(url, *self._exchanged(url, method, path, data, timeout_s))
-            except ssl.SSLEOFError as error:
-                raise SchemaRegistryAway(f"{url} closed the connection: {error.reason}") from error
             except ssl.SSLError as error:
-                raise SchemaRegistryRefused(f"{url}: {_of_tls(error)}") from error
+                self.close()
+                if isinstance(error, ssl.SSLEOFError):
+                    raise SchemaRegistryAway(f"{url} closed the connection{self._perhaps(url)}") from error
+                raise SchemaRegistryRefused(f"{url}: {words_of(error)}") from error
             except (http.client.HTTPException, OSError) as error:
                 self.close()
-                if not reused or isinstance(error, TimeoutError):  # else it had closed a connection that was idle
-                    raise SchemaRegistryAway(f"{url} does not answer: {error or type(error).__name__}") from error
+                if reused and not isinstance(error, TimeoutError):
+                    continue  # it had closed a connection that was idle
+                hint = self._perhaps(url) if isinstance(error, ConnectionResetError) else ""
+                raise SchemaRegistryAway(f"{url} does not answer: {error or type(error).__name__}{hint}") from error
 
     def _exchanged(self, url: str, method: str, path: str, data: bytes | None, timeout_s: float) -> tuple[int, bytes]:
         if self._connection is None:
@@ -184,6 +188,15 @@ class SchemaRegistryClient:
         self._connection.request(method, urlsplit(url).path + path, data, self._headers)
         answer = self._connection.getresponse()
         return answer.status, answer.read(ANSWER_BYTES_MAX)
+
+    def _perhaps(self, url: str) -> str:
+        """Return what a connection that is closed at once may mean."""
+        if not url.startswith("https") or self._settings.ssl_certificate_location:
+            return ""
+        return (
+            "; if it asks who we are, set AMENDS_SCHEMA_REGISTRY__SSL_CERTIFICATE_LOCATION and "
+            "AMENDS_SCHEMA_REGISTRY__SSL_KEY_LOCATION"
+        )
 
     def _connected(self, url: str, timeout_s: float) -> http.client.HTTPConnection:
         parts = urlsplit(url)
@@ -232,41 +245,3 @@ def _answer(url: str, status: int, text: bytes) -> Any:
         raise SchemaRegistryAnswered(f"{url} is no schema registry: it answered HTTP {status} and no JSON", status, 0)
     code = detail.get("error_code")
     raise SchemaRegistryAnswered(f"{url} answered HTTP {status}: {words}", status, code if isinstance(code, int) else 0)
-
-
-def _secured(settings: SchemaRegistrySettings) -> ssl.SSLContext:
-    try:
-        secured = ssl.create_default_context(cafile=settings.ssl_ca_location)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsWrong(f"schema_registry.ssl_ca_location {settings.ssl_ca_location}: {_of_file(error)}") from error
-    if settings.ssl_certificate_location:
-        word = settings.ssl_key_password.get_secret_value() if settings.ssl_key_password is not None else ""
-        try:  # without any password OpenSSL would ask for it at the terminal
-            secured.load_cert_chain(settings.ssl_certificate_location, settings.ssl_key_location, lambda: word)
-        except (OSError, ssl.SSLError) as error:
-            raise SettingsWrong(
-                f"schema_registry.ssl_certificate_location {settings.ssl_certificate_location}, ssl_key_location "
-                f"{settings.ssl_key_location}, ssl_key_password: {_of_file(error)}"
-            ) from error
-    return secured
-
-
-def _of_file(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return "the files are no certificate and key that belong together, or the key's password is wrong"
-    return error.strerror or "can't be read"
-
-
-def _of_tls(error: ssl.SSLError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"its certificate is not accepted: {error.verify_message}; have it renewed if it expired, else set "
-            "AMENDS_SCHEMA_REGISTRY__SSL_CA_LOCATION to the certificates it is signed by"
-        )
-    reason = (error.reason or str(error)).replace("_", " ").lower()
-    if "wrong version" in reason or "http request" in reason:
-        return "it does not speak TLS on that port: set http:// in AMENDS_SCHEMA_REGISTRY__URL, or its TLS port"
-    return (
-        f"no TLS connection: {reason}; if it asks who we are, set AMENDS_SCHEMA_REGISTRY__SSL_CERTIFICATE_LOCATION and "
-        "AMENDS_SCHEMA_REGISTRY__SSL_KEY_LOCATION"
-    )
