@@ -12,16 +12,17 @@ from functools import lru_cache
 
 from amends.processors import contracts, reading
 from amends.schemas import codec
-from amends.schemas.codec import Record, Registered
+from amends.schemas.codec import Record
+from amends.schemas.framing import Headed
 
 RECORDS_MAX = 4_096
 
 _known = lru_cache(RECORDS_MAX)(codec.decode)
 
 
-def decoded(data: bytes | None, *, registered: Registered | None = None) -> Record:
-    """What `codec.decode` makes of it."""
-    return codec.decode(data, registered=registered) if data is None or registered is not None else _known(data)
+def decoded(data: bytes | None, stored: Headed | None = None) -> Record:
+    """What `codec.decode` makes of it. Here nothing is framed, so that headers say nothing of a value."""
+    return codec.decode(data, stored) if data is None else _known(data)
 
 
 @contextmanager
