@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tests.simulation.decoding import decoded
-from tests.simulation.lives import Agent, Belief, Life, Think
-from tests.simulation.pipeline import PARTITION, Pipeline
+from tests.simulation.lives import Agent, Begin, Belief, Life, Think
+from tests.simulation.pipeline import Pipeline
 from tests.simulation.schedule import Process, Task
 from tests.simulation.scripts import Script
 from tests.simulation.world import Declined, register_of
@@ -20,6 +21,7 @@ from tests.simulation.world import Declined, register_of
 from amends.processors.memory import StoredRecord
 from amends.producers import effects as asks
 from amends.producers.effects import Acknowledged, Raised, Returned, Uncertain, Unwritten, Write
+from amends.producers.family import Reference
 from amends.producers.flow import ScopeTerms
 from amends.producers.ledger import History, Listener, OnWritten
 from amends.producers.scope import Scope
@@ -32,6 +34,8 @@ from amends.tools.errors import AmendsError
 LEASE_MS = 6_000
 WITHIN_MS = 9_000
 BEATS_PER_LEASE = 6
+CHILD_LOOKS_EACH_MS = 50
+CHILD_LOOKS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,19 @@ class _Waiting:
 class AgentProcess(Process):
     """One process of an agent, which runs one script. It is what a scope wants of its process and of its ledger."""
 
-    def __init__(self, pipeline: Pipeline, script: Script, belief: Belief, name: str, *, resumes: bool) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        script: Script,
+        belief: Belief,
+        name: str,
+        parent: Reference | None = None,
+        *,
+        resumes: bool,
+    ) -> None:
         super().__init__("agent", name)
+        self.parent = parent
+        self.begin_child: Callable[[Script, Reference], AgentProcess]
         self._pipeline = pipeline
         self.script = script
         self._attempts = 0
@@ -56,7 +71,7 @@ class AgentProcess(Process):
         terms = ScopeTerms(script.workflow_id, name, LEASE_MS, WITHIN_MS, WITHIN_MS, WITHIN_MS, instance=name)
         self._scope = Scope(Opening(terms, name, existing), self)
         self._waiting: _Waiting | None = None
-        self._agent = Agent(pipeline, script, belief, self._scope, self)
+        self._agent = Agent(pipeline, script, belief, self._scope, self, parent)
         self._scope.board._wakers.add(lambda: pipeline.schedule.after(0, self._look, self))
         self.over = False
 
@@ -97,7 +112,8 @@ class AgentProcess(Process):
 
     def history(self, workflow_id: str, from_offset: int, to_offset: int) -> History:
         pipeline = self._pipeline
-        records = pipeline.broker.read(pipeline.topics.ledger, PARTITION, from_offset, to_offset - from_offset + 1)
+        count = to_offset - from_offset + 1
+        records = pipeline.broker.read(pipeline.topics.ledger, pipeline.partition_of(workflow_id), from_offset, count)
         key = workflow_id.encode()
         found: list[tuple[int, Any]] = []
         for record in records:
@@ -170,6 +186,9 @@ class AgentProcess(Process):
                 self._look()
             case asks.Follow() | asks.ReadHistory() | asks.ReadOthers():
                 answer(scope.perform(effect))
+            case Begin(child=child, parent=parent):
+                process = self.begin_child(child.script, parent)
+                self._await_child(process if child.waits else None, answer)
             case Think(duration_ms=ms):
                 pipeline.schedule.after(ms, lambda: answer(None), self)
             case asks.Invoke():
@@ -179,6 +198,14 @@ class AgentProcess(Process):
                 pipeline.schedule.after(pipeline.delay_ms(), lambda: answer(self._image(fails=fails)), self)
             case _:
                 answer(scope.at_once(effect))
+
+    def _await_child(self, child: AgentProcess | None, answer: Callable[[Any], None], looks: int = 0) -> None:
+        """Go on when a child is over, or nothing was heard of it for long."""
+        if child is None or child.over or looks >= CHILD_LOOKS_MAX:
+            answer(None)
+            return
+        again = partial(self._await_child, child, answer, looks + 1)
+        self._pipeline.schedule.after(CHILD_LOOKS_EACH_MS, again, self)
 
     def _look(self) -> None:
         """Something changed, or a wait is over."""

@@ -10,6 +10,7 @@ from tests.simulation.decoding import decoded
 
 from amends.processors.memory import StoredRecord
 from amends.processors.partition import Partition
+from amends.processors.refolding import Refolding
 from amends.processors.state import NOWHERE, Turn, UndoState
 from amends.processors.terms import Terms
 from amends.processors.workflow import Workflow
@@ -26,6 +27,7 @@ from amends.schemas.facts import (
     WorkflowEvent,
     WorkflowStatus,
 )
+from amends.schemas.family import AS_OF, CHILD_STARTED_OFFSET, number_of
 from amends.schemas.keys import forward_key
 
 TRIGGERS = frozenset({WorkflowStatus.FAILED, WorkflowStatus.ROLLBACK_REQUESTED})
@@ -44,8 +46,8 @@ def _names_another(fact: Fact, epoch: int) -> TypeGuard[WorkflowEvent | Timeout]
 class Case:
     """The ledger of one partition. An instance of a workflow is known by where it began."""
 
-    def __init__(self, ledger: list[StoredRecord], terms: Terms) -> None:
-        self.fold = Partition(0, terms)
+    def __init__(self, ledger: list[StoredRecord], terms: Terms, number: int = 0) -> None:
+        self.fold = Partition(number, terms)
         self.steps: dict[str, str] = {}  # forward key -> step
         self.workflow_ids: dict[str, str] = {}  # by step
         self.started: dict[str, int] = {}  # step -> offset of its first STARTED
@@ -62,7 +64,11 @@ class Case:
         self.triggers: dict[int, list[tuple[int, int]]] = defaultdict(list)  # instance -> (epoch it ended, offset)
         self.turns: dict[int, list[tuple[Turn, int]]] = defaultdict(list)  # instance -> each, and where
         self.stale: dict[int, list[str]] = defaultdict(list)  # instance -> triggers that named another epoch
+        self.announced: list[tuple[int, str, str]] = []  # CHILD_STARTED: where, of which parent, which child
+        self.born: dict[int, int] = {}  # instance of a child -> where its parent announced it
+        self.answers: dict[int, list[tuple[int, int]]] = defaultdict(list)  # announcement -> (where, as of where)
         self._epochs: dict[int, int] = {}
+        self._ledger = ledger
         for record in ledger:
             self._take(record)
 
@@ -78,6 +84,8 @@ class Case:
 
     def _take(self, record: StoredRecord) -> None:
         self.fold.fold(record)
+        while (stretch := self.fold.refolding()) is not None:
+            self._fold_again(stretch)
         fact: Fact = decoded(record.value)  # type: ignore[assignment]
         workflow_id = (record.key or b"").decode()
         if isinstance(fact, StepEvent):
@@ -91,14 +99,34 @@ class Case:
                     self.present[fact.step_id or ""].append(record.offset)
                 else:
                     self.absent.setdefault(attempt, record.appended_at_ms)
-        elif isinstance(fact, WorkflowEvent) and fact.writer is Party.PERSON:
-            self.asked.add(workflow_id)
+        elif isinstance(fact, WorkflowEvent):
+            self._take_workflow(workflow_id, fact, record.offset)
         slots = self.fold._slots
         for slot in slots.of(record.key or b""):
             if slot.parked is None:
                 workflow = slots.hot(slot)
                 if workflow.header.folded_to == record.offset and workflow.header.started_offset != NOWHERE:
                     self._look_at(workflow, fact, record.offset)
+
+    def _fold_again(self, stretch: Refolding) -> None:
+        """A parent asks for a child that is not held under that announcement: it is looked for on the ledger."""
+        if stretch.from_ms is not None:
+            at = (r.offset for r in self._ledger if r.appended_at_ms >= stretch.from_ms)
+            stretch.located(next(at, len(self._ledger)))
+        stretch.begins_at(0)
+        for record in self._ledger[stretch.from_offset : stretch.to_offset + 1]:
+            stretch.take(record)
+        self.fold.refolded(stretch)
+
+    def _take_workflow(self, workflow_id: str, fact: WorkflowEvent, offset: int) -> None:
+        if fact.status is WorkflowStatus.ROLLBACK_REQUESTED and fact.writer is not Party.AGENT:
+            self.asked.add(workflow_id)
+        elif fact.status is WorkflowStatus.CHILD_STARTED:
+            self.announced.append((offset, workflow_id, fact.child_workflow_id or ""))
+        elif fact.status is WorkflowStatus.STARTED and fact.parent_workflow_id:
+            self.born.setdefault(offset, number_of(fact, CHILD_STARTED_OFFSET))
+        elif fact.status is WorkflowStatus.CHILD_CLOSED:
+            self.answers[number_of(fact, CHILD_STARTED_OFFSET)].append((offset, number_of(fact, AS_OF)))
 
     def _take_step(self, workflow_id: str, fact: StepEvent, offset: int) -> None:
         step_id = fact.step_id

@@ -54,6 +54,7 @@ class Mix:
     late_ms: tuple[int, ...] = (1, 20, 300, 2_000, 8_000)  # how much later a repeat of a fact may come
     rollbacks: int = 0  # of the registry, to an older state
     skew_ms: int = 0  # by how much the clock of a processor may be wrong, either way, and jump
+    partitions: int = 1  # of the ledger, of lanes, of all that is co-partitioned
     others: float = 0.0  # what an agent sets is set by somebody else, too
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from tests.simulation.case import Case
@@ -31,13 +32,23 @@ class Broken:
         return f"promise {self.promise}: {self.words}"
 
 
-def judge(world: World, case: Case, beliefs: dict[str, Belief], *, keeps_a1: bool) -> list[Broken]:
-    """Return what was broken, nothing if all promises are kept."""
-    broken: list[Broken] = []
+def judge(world: World, cases: Sequence[Case], beliefs: Sequence[dict[str, Belief]], *, keeps_a1: bool) -> list[Broken]:
+    """Return what was broken, nothing if all promises are kept. Of each partition its case, and who believes what."""
+    broken = [Broken(2, words) for words in world.overwritten]
     for deed in world.deeds:
+        case = next((case for case in cases if deed.reference in case.steps), None)
+        if case is None:
+            broken.append(Broken(1, f"deed {deed.number} of {deed.tool} has no intent on the ledger"))
+            continue
         broken.extend(_of_deed(case, deed, keeps_a1=keeps_a1))
         broken.extend(_of_order(case, world, deed))
-    broken.extend(Broken(2, words) for words in world.overwritten)
+    for case, believed in zip(cases, beliefs, strict=True):
+        broken.extend(_of_workflows(case, world, believed))
+    return broken
+
+
+def _of_workflows(case: Case, world: World, beliefs: dict[str, Belief]) -> list[Broken]:
+    broken: list[Broken] = []
     for workflow_id, belief in beliefs.items():
         instances = case.instances(workflow_id)
         for workflow in instances:
@@ -74,9 +85,7 @@ def _difference(held: Header, expected: Header) -> str:
 
 
 def _of_deed(case: Case, deed: Deed, *, keeps_a1: bool) -> list[Broken]:
-    step_id = case.steps.get(deed.reference)
-    if step_id is None:
-        return [Broken(1, f"deed {deed.number} of {deed.tool} has no intent on the ledger")]
+    step_id = case.steps[deed.reference]
     workflow = case.workflow_of(step_id)
     step = workflow.find(step_id)
     assert step is not None

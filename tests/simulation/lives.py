@@ -8,10 +8,11 @@ from enum import Enum
 from typing import Any, Protocol
 
 from tests.simulation.pipeline import Pipeline
-from tests.simulation.scripts import Script
+from tests.simulation.scripts import Child, Script
 from tests.simulation.world import Declined, Tool
 
 from amends.producers.effects import AwaitStanding, NameSavepoints, Raised, Returned
+from amends.producers.family import Reference, reference_flow
 from amends.producers.flow import call_flow
 from amends.producers.outcome import Call
 from amends.producers.savepoint_flow import savepoint_flow, undo_to_flow
@@ -65,6 +66,14 @@ class Think:
     duration_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """An agent begins a child, and may wait for its end."""
+
+    child: Child
+    parent: Reference
+
+
 class Counts(Protocol):
     """What a life wants of its process."""
 
@@ -79,7 +88,15 @@ Life = Generator[Any, Any, None]
 class Agent:
     """One run of one script."""
 
-    def __init__(self, pipeline: Pipeline, script: Script, belief: Belief, scope: Scope, process: Counts) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        script: Script,
+        belief: Belief,
+        scope: Scope,
+        process: Counts,
+        parent: Reference | None,
+    ) -> None:
         self._pipeline = pipeline
         self._script = script
         self._belief = belief
@@ -88,6 +105,8 @@ class Agent:
         self._ids: dict[int, str] = {}  # what calls have returned
         self._went: set[int] = set()  # which changes of mind are over
         self._troubles = 0
+        self._parent = parent
+        self._begun: list[Child] = []
         self.calling: tuple[Tool, dict[str, Any]] = (script.tools[0], {})
 
     def play(self) -> Life:
@@ -101,11 +120,14 @@ class Agent:
 
     def _live(self) -> Life:
         scope, script = self._scope, self._script
-        yield from open_flow(scope.opening)
+        yield from open_flow(scope.opening, self._parent)
         number = 0
         while number < len(script.tools):
             if number in script.savepoints:
                 yield from self._save(number)
+            for child in script.children:
+                if child.before == number and child not in self._begun:
+                    yield from self._begin(child)
             if script.thinks_ms:
                 yield Think(self._pipeline.chance.randint(0, script.thinks_ms))
             try:
@@ -125,6 +147,15 @@ class Agent:
             self._ended((yield from fail_flow(scope.terms, RuntimeError("changed its mind"))))
         else:
             self._ended((yield from claim_flow(scope.terms)))
+
+    def _begin(self, child: Child) -> Life:
+        self._begun.append(child)
+        try:
+            reference = yield from reference_flow(self._scope.terms)
+        except AmendsError as error:
+            self._say(f"begins no child: {type(error).__name__}")  # the next call says why
+            return
+        yield Begin(child, reference)
 
     # --- savepoints -------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from tests.simulation.pipeline import GROUP, PARTITION, Pipeline
+from tests.simulation.pipeline import GROUP, Pipeline
 from tests.simulation.schedule import Process
 
 from amends.processors.memory import MemoryEngine, StoredRecord
@@ -14,10 +14,11 @@ SESSION_MS = 3_000
 
 
 class ProcessorProcess(Process):
-    """One process that may own the partition."""
+    """One process that may own a partition, always the same one."""
 
-    def __init__(self, pipeline: Pipeline, name: str) -> None:
+    def __init__(self, pipeline: Pipeline, name: str, number: int) -> None:
         super().__init__("processor", name)
+        self.number = number
         self._pipeline = pipeline
         self.engine = MemoryEngine(
             pipeline.broker,
@@ -43,14 +44,14 @@ class ProcessorProcess(Process):
         self._step(self._own(), self._tenure)
 
     def owns(self) -> bool:
-        return self.alive and self.engine.holds(PARTITION)
+        return self.alive and self.engine.holds(self.number)
 
     def idle(self) -> bool:
         """Whether nothing is left to do or to wait for."""
-        return self._sleeps and self.engine.tenure(PARTITION).fold.next_due_ms() is None
+        return self._sleeps and self.engine.tenure(self.number).fold.next_due_ms() is None
 
     def partition(self) -> Partition:
-        fold = self.engine.tenure(PARTITION).fold
+        fold = self.engine.tenure(self.number).fold
         assert isinstance(fold, Partition)
         return fold
 
@@ -58,18 +59,18 @@ class ProcessorProcess(Process):
         """Each yield is a point at which the process may die or freeze; a number is how long it sleeps at most."""
         engine, pipeline = self.engine, self._pipeline
         yield "take"
-        engine.take(PARTITION)
-        while engine.holds(PARTITION):
+        engine.take(self.number)
+        while engine.holds(self.number):
             yield "fold"
-            folded = engine.fold_next(PARTITION)
+            folded = engine.fold_next(self.number)
             busy = folded
             if folded and pipeline.happens(0.3):
                 continue  # several facts before anything is sent
             if not folded:
-                engine.tick(PARTITION)
+                engine.tick(self.number)
             while True:
                 yield "send"
-                sent = engine.send_next(PARTITION)
+                sent = engine.send_next(self.number)
                 if sent is None:
                     break
                 busy = True
@@ -78,16 +79,16 @@ class ProcessorProcess(Process):
                     self._again(sent)
             if not folded or pipeline.happens(0.3):
                 yield "checkpoint"
-                engine.checkpoint(PARTITION)
+                engine.checkpoint(self.number)
             if not busy and self._has_read_all():
-                due_ms = engine.tenure(PARTITION).fold.next_due_ms()
+                due_ms = engine.tenure(self.number).fold.next_due_ms()
                 yield 600_000 if due_ms is None else max(1, due_ms - self.now_ms())
 
     def _has_read_all(self) -> bool:
         engine, pipeline = self.engine, self._pipeline
-        if not engine.holds(PARTITION):
+        if not engine.holds(self.number):
             return False
-        return engine.tenure(PARTITION).next_offset == pipeline.broker.end(pipeline.topics.ledger, PARTITION)
+        return engine.tenure(self.number).next_offset == pipeline.broker.end(pipeline.topics.ledger, self.number)
 
     def _again(self, sent: StoredRecord) -> None:
         """A record that a retry of the client, or a replay, appends a second time."""
@@ -130,5 +131,5 @@ class ProcessorProcess(Process):
             self._step(own, tenure)
 
     def _came(self, record: StoredRecord) -> None:
-        if self._sleeps:
+        if self._sleeps and record.partition == self.number:
             self._pipeline.schedule.after(1, self._sleeper, self)

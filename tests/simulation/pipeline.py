@@ -14,9 +14,9 @@ from amends.processors.memory import MemoryBroker, StoredRecord
 from amends.processors.terms import Terms
 from amends.schemas.codec import encode
 from amends.schemas.facts import Fact, Resolution, StepEvent, Timeout, UndoEvent, WorkflowEvent
+from amends.schemas.keys import partition_for
 from amends.schemas.topics import Topics
 
-PARTITION = 0
 LANDS_MAX_MS = SETTLE_MS * 6 // 10
 LAG_MAX_MS = SETTLE_MS // 3
 GROUP = "amends"
@@ -26,8 +26,8 @@ REPEAT_MS = 1_500
 class Broker(MemoryBroker):
     """The broker in memory, which tells who waits for a topic that something came."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        super().__init__(1, now_ms)
+    def __init__(self, partitions: int, now_ms: Callable[[], int]) -> None:
+        super().__init__(partitions, now_ms)
         self.listeners: dict[str, list[Callable[[StoredRecord], None]]] = {}
 
     def append(
@@ -54,8 +54,14 @@ class Pipeline:
         self.mishaps = mishaps
         self.chance = chance
         self.topics = Topics(lanes=("default",))
-        self.terms = Terms(self.topics, frozenset({"default"}), command_repeat_ms=REPEAT_MS, grace_ms=mix.grace_ms)
-        self.broker = Broker(self._append_time_ms)
+        self.terms = Terms(
+            self.topics,
+            frozenset({"default"}),
+            command_repeat_ms=REPEAT_MS,
+            grace_ms=mix.grace_ms,
+            partitions=mix.partitions,
+        )
+        self.broker = Broker(mix.partitions, self._append_time_ms)
         self.registry = MemoryRegistry(lambda: schedule.now_ms)
         self.world = World()
         self.tools = {tool.name: tool for tool in tools}
@@ -65,6 +71,11 @@ class Pipeline:
     def _append_time_ms(self) -> int:
         jitter_ms = self.mix.jitter_ms
         return self.schedule.now_ms + (self.chance.randint(-jitter_ms, jitter_ms) if jitter_ms else 0)
+
+    def partition_of(self, workflow_id: str) -> int:
+        """Return where the facts of a workflow stand."""
+        partitions = self.mix.partitions
+        return 0 if partitions == 1 else partition_for(workflow_id.encode(), partitions)
 
     def happens(self, rate: float) -> bool:
         return not self.calm and rate > 0 and self.chance.random() < rate and self.mishaps.happen()
@@ -76,8 +87,14 @@ class Pipeline:
         return self.chance.randint(1, high_ms) if self.mix.slow else 1
 
     def _repeat(self, key: bytes, data: bytes, fact: Fact) -> None:
-        stored = self.broker.append(self.topics.ledger, key=key, value=data, partition=PARTITION)
-        self.schedule.say("ledger", f"{stored.offset}: again {in_words(fact)}")
+        stored = self.broker.append(
+            self.topics.ledger, key=key, value=data, partition=self.partition_of(fact.workflow_id)
+        )
+        self.schedule.say(self.ledger_name(stored.partition), f"{stored.offset}: again {in_words(fact)}")
+
+    def ledger_name(self, partition: int) -> str:
+        """Return what a partition of the ledger is called in stories."""
+        return "ledger" if self.mix.partitions == 1 else f"ledger {partition}"
 
     def landing_ms(self, *, uncertain: bool) -> int:
         """Return how long a request is under way to a remote: a remote shows an effect within `settle_ms` (A1)."""
@@ -99,7 +116,7 @@ class Pipeline:
             schedule.after(self.delay_ms(), lambda: told(False), process)
             return
         data = encode(fact)
-        key = fact.workflow_id.encode()
+        key, partition = fact.workflow_id.encode(), self.partition_of(fact.workflow_id)
         at_ms = max(schedule.now_ms + self.delay_ms(), process.written_at_ms)
         if at_ms < self.outage_until_ms:
             at_ms = self.outage_until_ms + self.delay_ms()
@@ -107,8 +124,8 @@ class Pipeline:
         answer_ms = self.delay_ms()
 
         def arrive() -> None:
-            stored = self.broker.append(self.topics.ledger, key=key, value=data, partition=PARTITION)
-            schedule.say("ledger", f"{stored.offset}: {in_words(fact)} (from {process.name})")
+            stored = self.broker.append(self.topics.ledger, key=key, value=data, partition=partition)
+            schedule.say(self.ledger_name(partition), f"{stored.offset}: {in_words(fact)} (from {process.name})")
             if not lost:
                 schedule.after(answer_ms, lambda: told(stored), process)
 

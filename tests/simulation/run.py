@@ -13,18 +13,20 @@ from tests.simulation.agents import AgentProcess
 from tests.simulation.case import Case
 from tests.simulation.chances import Chance, FaultsAt, Mix, RandomFaults
 from tests.simulation.decoding import shared_decoding
+from tests.simulation.families import of_families
 from tests.simulation.judge import Broken, judge, of_the_living, of_the_owner
 from tests.simulation.lives import Belief
 from tests.simulation.owners import SESSION_MS, ProcessorProcess
 from tests.simulation.people import Others, Person
-from tests.simulation.pipeline import LAG_MAX_MS, LANDS_MAX_MS, PARTITION, Pipeline
+from tests.simulation.pipeline import LAG_MAX_MS, LANDS_MAX_MS, Pipeline
 from tests.simulation.schedule import Process, Schedule
-from tests.simulation.scripts import Script, script_of, with_odd_tools, with_savepoints
+from tests.simulation.scripts import Script, everybody, script_of, with_children, with_odd_tools, with_savepoints
 from tests.simulation.workers import Lane, WorkerProcess
 from tests.simulation.world import SETTLE_MS
 
 from amends.producers import clock
 from amends.producers.effects import Instant
+from amends.producers.family import Reference
 
 DISTURBED_MS = 40_000
 AHEAD_MAX_MS = SETTLE_MS - LANDS_MAX_MS - LAG_MAX_MS
@@ -61,8 +63,8 @@ FAMILIES: dict[str, Callable[..., Mix]] = {
 }
 
 
-LAYERS = ("savepoints", "odd tools", "forgetting", "odd clocks")
-"""What may come on top of a family of disturbances: each is drawn from a stream of its own."""
+LAYERS = {"savepoints": 0.4, "odd tools": 0.4, "forgetting": 0.4, "odd clocks": 0.4, "families": 0.25}
+"""What may come on top of a family of disturbances, and how often: each is drawn from a stream of its own."""
 
 
 def drawn(
@@ -73,7 +75,7 @@ def drawn(
     chosen = chance.choice(("drawn", "drawn", "hammered", "haunted", "usurped"))
     if layers is None:
         on_top = Random(f"{seed} layers")
-        layers = frozenset() if family else frozenset(layer for layer in LAYERS if on_top.random() < 0.4)
+        layers = frozenset() if family else frozenset(layer for layer in LAYERS if on_top.random() < LAYERS[layer])
     family = family or chosen
     mix = FAMILIES[family](chance, keeps_a1=keeps_a1)
     if not keeps_a1:
@@ -99,7 +101,22 @@ def drawn(
         odd = Random(f"{seed} odd clocks")
         mix.skew_ms = odd.choice((500, 4_000, 45_000))
         mix.rollbacks = odd.choice((0, 1, 3))
+    if "families" in layers:
+        bond = Random(f"{seed} families")
+        mix.partitions = bond.choice((1, 2, 2))
+        scripts = [with_children(script, bond) for script in scripts]
     return Scenario(tuple(scripts), mix, RandomFaults(mix, chance), chance.choice((0.0, 0.5, 1.0))), chance
+
+
+@dataclass(eq=False)
+class Side:
+    """One partition: who folds it, and who serves its share of the lane."""
+
+    number: int
+    processors: list[ProcessorProcess]
+    owner: ProcessorProcess
+    lane: Lane
+    workers: list[WorkerProcess]
 
 
 class Run:
@@ -111,28 +128,27 @@ class Run:
         self.story: list[str] = []
         self._tell = tell
         self.schedule = Schedule(scenario.faults, self._say)
-        tools = [tool for script in scenario.scripts for tool in script.tools]
+        scripts = everybody(scenario.scripts)
+        tools = [tool for script in scripts for tool in script.tools]
         self.pipeline = Pipeline(self.schedule, scenario.mix, chance, tools, scenario.faults.mishaps)
         self.schedule.on_kill = self._killed
         self.schedule.on_freeze = self._frozen
-        self.beliefs = {script.workflow_id: Belief() for script in scenario.scripts}
+        self.beliefs = {script.workflow_id: Belief() for script in scripts}
         self.agents: list[AgentProcess] = []
-        self.processors = [self._processor(n) for n in range(2)]
-        self.lane = Lane()
-        self.workers = [self._worker(n) for n in range(2)]
-        self.owner = self.processors[0]
+        self.sides = [self._side(number) for number in range(scenario.mix.partitions)]
         self.person = Person(self.pipeline, self.beliefs)
         self._names = 10
 
     def play(self) -> Verdict:
         """Run to the end and judge."""
         with virtual_clock(lambda: self.schedule.now_ms), shared_decoding():
-            self.owner.take()
-            self.workers[0].take()
+            for side in self.sides:
+                side.owner.take()
+                side.workers[0].take()
             for script in self.scenario.scripts:
                 self.schedule.after(
                     self.chance.randint(1, 200) if self.scenario.mix.slow else 1,
-                    partial(self._agent, script, resumes=False),
+                    partial(self._begin, script, resumes=False),
                 )
             self._disturb()
             start_ms = self.schedule.now_ms
@@ -152,33 +168,50 @@ class Run:
 
     # --- who lives --------------------------------------------------------------------------------------------------
 
-    def _processor(self, number: int) -> ProcessorProcess:
-        process = ProcessorProcess(self.pipeline, f"processor-{number}")
+    def _side(self, number: int) -> Side:
+        processors = [self._processor(2 * number + n, number) for n in range(2)]
+        lane = Lane(number)
+        workers = [self._worker(2 * number + n, lane) for n in range(2)]
+        return Side(number, processors, processors[0], lane, workers)
+
+    def _processor(self, number: int, partition: int) -> ProcessorProcess:
+        process = ProcessorProcess(self.pipeline, f"processor-{number}", partition)
         process.refused = lambda: self.schedule.after(SESSION_MS // 2, lambda: self._rejoin(process))
         return process
 
     def _rejoin(self, process: ProcessorProcess) -> None:
         """The group means this one, and a sleeper that was late to take the partition has fenced it off."""
-        if self.owner is process and process.alive and not process.owns():
+        if self.sides[process.number].owner is process and process.alive and not process.owns():
             process.take()
 
-    def _worker(self, number: int) -> WorkerProcess:
-        return WorkerProcess(self.pipeline, self.lane, f"compensator-{number}")
+    def _worker(self, number: int, lane: Lane) -> WorkerProcess:
+        return WorkerProcess(self.pipeline, lane, f"compensator-{number}")
 
-    def _agent(self, script: Script, *, resumes: bool) -> None:
+    def _agent(self, script: Script, parent: Reference | None = None, *, resumes: bool) -> AgentProcess:
         name = f"agent-{script.workflow_id}-{len(self.agents)}"
-        agent = AgentProcess(self.pipeline, script, self.beliefs[script.workflow_id], name, resumes=resumes)
-        self.beliefs[script.workflow_id].processes += 1
+        belief = self.beliefs[script.workflow_id]
+        agent = AgentProcess(self.pipeline, script, belief, name, parent, resumes=resumes)
+        agent.begin_child = self._child
+        belief.processes += 1
         self.agents.append(agent)
         agent.start()
+        return agent
+
+    def _begin(self, script: Script, *, resumes: bool) -> None:
+        self._agent(script, resumes=resumes)
+
+    def _child(self, script: Script, parent: Reference) -> AgentProcess:
+        """An agent begins a child, or again one that it, or who ran before it, had begun."""
+        return self._agent(script, parent, resumes=self.beliefs[script.workflow_id].processes > 0)
+
+    def _again(self, process: AgentProcess) -> None:
+        self._agent(process.script, process.parent, resumes=True)
 
     def _killed(self, process: Process) -> None:
         if isinstance(process, AgentProcess):
             self.beliefs[process.script.workflow_id].disturbed = True
             if self.chance.random() < self.scenario.resumes:
-                self.schedule.after(
-                    self.chance.choice((100, 3_000, 9_000)), lambda: self._agent(process.script, resumes=True)
-                )
+                self.schedule.after(self.chance.choice((100, 3_000, 9_000)), lambda: self._again(process))
         else:
             self.schedule.after(SESSION_MS, self._heal)
 
@@ -193,44 +226,47 @@ class Run:
             and duration_ms > 2_000
             and self.chance.random() < self.scenario.resumes / 2
         ):
-            self.schedule.after(1_000, lambda: self._agent(process.script, resumes=True))
+            self.schedule.after(1_000, lambda: self._again(process))
 
     def _take_from(self, process: Process) -> None:
         """The group has not heard from a process: another takes over, and the sleeper is a zombie."""
-        if isinstance(process, ProcessorProcess) and self.owner is process and process.alive:
-            self._new_owner()
-        elif isinstance(process, WorkerProcess) and self.lane.owner is process:
-            self._new_worker()
+        if isinstance(process, ProcessorProcess):
+            side = self.sides[process.number]
+            if side.owner is process and process.alive:
+                self._new_owner(side)
+        elif isinstance(process, WorkerProcess) and process.lane.owner is process:
+            self._new_worker(self.sides[process.lane.partition])
 
     def _heal(self) -> None:
         """Dead processes are started anew, and what they owned is somebody's again."""
-        if not self.owner.alive:
-            self._new_owner()
-        if self.lane.owner is None or not self.lane.owner.alive:
-            self._new_worker()
+        for side in self.sides:
+            if not side.owner.alive:
+                self._new_owner(side)
+            if side.lane.owner is None or not side.lane.owner.alive:
+                self._new_worker(side)
 
-    def _new_owner(self) -> None:
+    def _new_owner(self, side: Side) -> None:
         others = [
-            p for p in self.processors if p is not self.owner and p.alive and p.frozen_until_ms <= self.schedule.now_ms
+            p for p in side.processors if p is not side.owner and p.alive and p.frozen_until_ms <= self.schedule.now_ms
         ]
         if not others:
             self._names += 1
-            others = [self._processor(self._names)]
-            self.processors.append(others[0])
-        self.owner = others[0]
-        self.schedule.say(self.owner.name, "takes the partition")
-        self.owner.take()
+            others = [self._processor(self._names, side.number)]
+            side.processors.append(others[0])
+        side.owner = others[0]
+        self.schedule.say(side.owner.name, "takes the partition")
+        side.owner.take()
 
-    def _new_worker(self) -> None:
+    def _new_worker(self, side: Side) -> None:
         others = [
             w
-            for w in self.workers
-            if w is not self.lane.owner and w.alive and w.frozen_until_ms <= self.schedule.now_ms
+            for w in side.workers
+            if w is not side.lane.owner and w.alive and w.frozen_until_ms <= self.schedule.now_ms
         ]
         if not others:
             self._names += 1
-            others = [self._worker(self._names)]
-            self.workers.append(others[0])
+            others = [self._worker(self._names, side.lane)]
+            side.workers.append(others[0])
         self.schedule.say(others[0].name, "takes the lane")
         others[0].take()
 
@@ -243,13 +279,15 @@ class Run:
         for _ in range(mix.rollbacks):
             self.schedule.after(self._sometime_ms(), self._remember_registry)
         for _ in range(mix.lives):
-            again = partial(self._agent, self.chance.choice(self.scenario.scripts), resumes=self.chance.random() < 0.5)
+            script, resumes = self.chance.choice(self.scenario.scripts), self.chance.random() < 0.5
+            again = partial(self._begin, script, resumes=resumes)
             self.schedule.after(self.chance.randint(2_000, DISTURBED_MS - 1_000), again)
         if mix.skew_ms:
             self._jump()
         for _ in range(mix.rebalances):
-            self.schedule.after(self._sometime_ms(), self._new_worker)
-            self.schedule.after(self._sometime_ms(), self._new_owner)
+            side = self.sides[0] if len(self.sides) == 1 else self.chance.choice(self.sides)
+            self.schedule.after(self._sometime_ms(), partial(self._new_worker, side))
+            self.schedule.after(self._sometime_ms(), partial(self._new_owner, side))
         for _ in range(mix.outages):
             self.schedule.after(self._sometime_ms(), self._outage)
         if self.chance.random() < mix.people:
@@ -286,7 +324,7 @@ class Run:
         """The clocks of the processors' machines jump, now and then: back by anything, ahead by less than what is left
         of `settle_ms` when a remote has shown its effect, for a probe is sent by that clock."""
         skew_ms = self.scenario.mix.skew_ms
-        for processor in self.processors:
+        for processor in self._processors():
             processor.skew_ms = 0 if self.pipeline.calm else self.chance.randint(-skew_ms, min(skew_ms, AHEAD_MAX_MS))
         if not self.pipeline.calm:
             self.schedule.after(self.chance.randint(50, 15_000), self._jump)
@@ -294,31 +332,46 @@ class Run:
     def _calm(self) -> None:
         self.pipeline.calm = True
         self.scenario.faults.stopped = True
-        for processor in self.processors:
+        for processor in self._processors():
             processor.skew_ms = 0
         self._heal()
 
+    def _processors(self) -> list[ProcessorProcess]:
+        return [processor for side in self.sides for processor in side.processors]
+
     def _at_rest(self) -> bool:
-        if not self.owner.owns() or self.owner.frozen_until_ms > self.schedule.now_ms or not self.owner.idle():
+        if any(
+            not s.owner.owns() or s.owner.frozen_until_ms > self.schedule.now_ms or not s.owner.idle()
+            for s in self.sides
+        ):
             return False
         if any(agent.alive and not agent.over for agent in self.agents) or len(self.agents) < len(
             self.scenario.scripts
         ):
             return False
-        if any(w.alive and not w.idle() for w in self.workers if w is self.lane.owner or w.running()):
+        workers = [(w, w is side.lane.owner) for side in self.sides for w in side.workers]
+        if any(w.alive and not w.idle() for w, owns in workers if owns or w.running()):
             return False
-        end = self.pipeline.broker.end(self.pipeline.topics.ledger, PARTITION)
-        return self.owner.partition().folded_to == end - 1
+        end = self.pipeline.broker.end
+        ledger = self.pipeline.topics.ledger
+        return all(s.owner.partition().folded_to == end(ledger, s.number) - 1 for s in self.sides)
 
     def _verdict(self, rest: bool) -> Verdict:
-        ledger = self.pipeline.broker.read(self.pipeline.topics.ledger, PARTITION)
-        case = Case(ledger, self.pipeline.terms)
-        broken = judge(self.pipeline.world, case, self.beliefs, keeps_a1=self.scenario.mix.keeps_a1)
-        lossless = not (self.scenario.mix.ack_lost or self.scenario.mix.write_refused)
-        if lossless:
-            broken.extend(of_the_living(case, self.beliefs))
-        if rest:
-            broken.extend(of_the_owner(case, self.owner.partition(), self.beliefs))
+        pipeline, mix = self.pipeline, self.scenario.mix
+        cases = [
+            Case(pipeline.broker.read(pipeline.topics.ledger, side.number), pipeline.terms, side.number)
+            for side in self.sides
+        ]
+        beliefs: list[dict[str, Belief]] = [{} for _ in self.sides]
+        for workflow_id, belief in self.beliefs.items():
+            beliefs[pipeline.partition_of(workflow_id)][workflow_id] = belief
+        broken = judge(pipeline.world, cases, beliefs, keeps_a1=mix.keeps_a1)
+        broken.extend(of_families(pipeline.world, cases, pipeline.partition_of, keeps_a1=mix.keeps_a1))
+        for side, case, believed in zip(self.sides, cases, beliefs, strict=True):
+            if not (mix.ack_lost or mix.write_refused):
+                broken.extend(of_the_living(case, believed))
+            if rest:
+                broken.extend(of_the_owner(case, side.owner.partition(), believed))
         if not rest:
             broken.append(Broken(6, "ten minutes after the last disturbance something is still going on"))
         return Verdict(broken, self.story, self.schedule.events, getattr(self.scenario.faults, "counts", {}))

@@ -3,10 +3,14 @@ others."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from random import Random
 
 from tests.simulation.world import KINDS, ODD_KINDS, Tool
+
+GENERATIONS_MAX = 2
+"""How deep children have children."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +19,15 @@ class Back:
 
     after: int
     to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A workflow that an agent begins as a child of its own, before one of its calls."""
+
+    before: int
+    script: Script
+    waits: bool  # for its end, before it goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,7 @@ class Script:
     savepoints: frozenset[int] = frozenset()  # calls before which a savepoint is taken
     backs: tuple[Back, ...] = ()
     is_careful: bool = True  # goes on from the first call that was undone, not from where it had asked for
+    children: tuple[Child, ...] = ()
 
 
 def script_of(workflow_id: str, chance: Random, flow: Random, *, hammered: bool) -> Script:
@@ -71,6 +85,30 @@ def with_odd_tools(script: Script, chance: Random) -> Script:
     """Let the agent use tools whose keys age, whose windows close, that overwrite, or that can't be undone."""
     tools = (Tool(t.name, chance.choice(ODD_KINDS), t.account) if chance.random() < 0.6 else t for t in script.tools)
     return replace(script, tools=tuple(tools))
+
+
+def with_children(script: Script, chance: Random, depth: int = 1) -> Script:
+    """Let the agent begin children, which may begin children of their own."""
+    children = []
+    for number in range(chance.choice((0, 1, 1, 2) if depth == 1 else (0, 0, 1))):
+        child = script_of(f"{script.workflow_id}c{number}", chance, chance, hammered=False)
+        count = min(len(child.tools), 2)
+        child = replace(
+            child,
+            tools=child.tools[:count],
+            bases=child.bases[:count],
+            told=child.told[:count],
+            fails_at_the_end=chance.random() < 0.15,
+            on_trouble=chance.choice(("skip", "skip", "fail")),
+        )
+        child = with_children(child, chance, depth + 1) if depth < GENERATIONS_MAX else child
+        children.append(Child(chance.randrange(len(script.tools)), child, waits=chance.random() < 0.7))
+    return replace(script, children=tuple(children))
+
+
+def everybody(scripts: Iterable[Script]) -> list[Script]:
+    """Return the scripts with those of all their children, parents first."""
+    return [one for script in scripts for one in (script, *everybody(child.script for child in script.children))]
 
 
 def _some_before(number: int, flow: Random, rate: float) -> tuple[int, ...]:

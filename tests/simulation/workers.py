@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tests.simulation.decoding import decoded
-from tests.simulation.pipeline import LAG_MAX_MS, PARTITION, Pipeline
+from tests.simulation.pipeline import LAG_MAX_MS, Pipeline
 from tests.simulation.schedule import Process, Task
 from tests.simulation.world import Said, Tool, register_of
 
@@ -43,8 +43,9 @@ RESET = Failure("ConnectionError", "reset")
 
 @dataclass
 class Lane:
-    """What the consumer group of the lane has committed, and who owns its one partition."""
+    """One partition of the lane: what the consumer group has committed, and who owns it."""
 
+    partition: int = 0
     committed: int = 0
     owner: WorkerProcess | None = None
 
@@ -90,10 +91,12 @@ class WorkerProcess(Process):
         self._queues: dict[bytes, list[StoredRecord]] = {}
         self._deliveries = 0
         topic = self.pipeline.topics.undo("default")
-        self.pipeline.broker.listeners.setdefault(topic, []).append(lambda record: self._soon())
+        self.pipeline.broker.listeners.setdefault(topic, []).append(self._came)
 
     def idle(self) -> bool:
-        return not self._queues and self._next >= self.pipeline.broker.end(self.pipeline.topics.undo("default"), 0)
+        return not self._queues and self._next >= self.pipeline.broker.end(
+            self.pipeline.topics.undo("default"), self.lane.partition
+        )
 
     def running(self) -> bool:
         return bool(self._queues)
@@ -105,13 +108,17 @@ class WorkerProcess(Process):
         self._done.clear()
         self._soon()
 
+    def _came(self, record: StoredRecord) -> None:
+        if record.partition == self.lane.partition:
+            self._soon()
+
     def _soon(self) -> None:
         self.pipeline.schedule.after(self.pipeline.delay_ms(), self._pump, self)
 
     def _pump(self) -> None:
         if self.lane.owner is not self:
             return  # what runs goes on to its end
-        for record in self.pipeline.broker.read(self.pipeline.topics.undo("default"), PARTITION, self._next):
+        for record in self.pipeline.broker.read(self.pipeline.topics.undo("default"), self.lane.partition, self._next):
             self._next = record.offset + 1
             assert record.key is not None
             queue = self._queues.setdefault(record.key, [])
@@ -227,7 +234,7 @@ class WorkerProcess(Process):
         if count <= 0:
             return ()
         topic = self.pipeline.topics.ledger
-        records = self.pipeline.broker.read(topic, PARTITION, effect.from_offset, count)
+        records = self.pipeline.broker.read(topic, self.lane.partition, effect.from_offset, count)
         key = command.workflow_id.encode()
         found = [LedgerFact(r.offset, decoded(r.value)) for r in records if r.key == key]  # type: ignore[arg-type]
         return tuple(found)
@@ -335,7 +342,7 @@ class WorkerProcess(Process):
         return self.pipeline.schedule.now_ms - lag_ms
 
     def _fact(self, offset: int) -> Any:
-        record = self.pipeline.broker.read(self.pipeline.topics.ledger, PARTITION, offset, 1)[0]
+        record = self.pipeline.broker.read(self.pipeline.topics.ledger, self.lane.partition, offset, 1)[0]
         return decoded(record.value)
 
     def _started(self, offset: int) -> StepEvent:
