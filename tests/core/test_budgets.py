@@ -386,6 +386,19 @@ def test_a_run_that_stopped_gives_back_the_places_behind_it() -> None:
 # --- what the fold promises of budgets --------------------------------------------------------------------------------
 
 
+def test_what_was_commanded_and_has_not_begun_gives_its_place_to_what_is_undone_before_it() -> None:
+    """Seen by the simulation: each waited for the other, for ever, and nobody was told."""
+    ledger = ledger_of(lane_undos_max=1)
+    turned(ledger, "w", TOOL, OTHER)
+    ledger.undo("w.book", UndoStatus.STARTED)
+    ledger.undo("w.book", UndoStatus.FAILED, retryable=False)  # for good
+    ledger.wait(6_000)
+    assert ledger.commanded()[-1] == [("w.pay", 0, 0)]  # and nobody has begun it
+    ledger.resolve("w.book", Decision.RETRY, writer=Party.PERSON)
+    assert ledger.commanded()[-1][0][0] == "w.book"
+    assert ledger.partition.undos_waiting() == 0
+
+
 def test_the_budget_of_attempts_survives_restarts_and_forward_attempts_do_not_eat_it() -> None:
     keyed = contract_of("pay", call=Idempotency.KEY, attempts_max=3)
     ledger = ledger_of()

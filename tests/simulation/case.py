@@ -67,6 +67,9 @@ class Case:
         self.announced: list[tuple[int, str, str]] = []  # CHILD_STARTED: where, of which parent, which child
         self.born: dict[int, int] = {}  # instance of a child -> where its parent announced it
         self.answers: dict[int, list[tuple[int, int]]] = defaultdict(list)  # announcement -> (where, as of where)
+        self.most_under_way: dict[str, int] = {}  # undos at once: by tool, and of all ("")
+        self._under_way: dict[tuple[str, int, int], tuple[str, str]] = {}  # attempts started: tool and owner
+        self._ended: set[tuple[str, int, int]] = set()
         self._epochs: dict[int, int] = {}
         self._ledger = ledger
         for record in ledger:
@@ -90,8 +93,11 @@ class Case:
         workflow_id = (record.key or b"").decode()
         if isinstance(fact, StepEvent):
             self._take_step(workflow_id, fact, record.offset)
-        elif isinstance(fact, UndoEvent) and fact.status is UndoStatus.STARTED:
-            self.undo_started[fact.step_id].append((record.offset, fact.owner, fact.generation))
+        elif isinstance(fact, UndoEvent):
+            self._take_undo(fact, record.offset)
+        elif isinstance(fact, Timeout) and fact.step_id:
+            for ended in [ended for ended in self._under_way if ended[0] == fact.step_id]:
+                del self._under_way[ended]
         elif isinstance(fact, Resolution) and fact.decision in (Decision.ABSENT, Decision.PRESENT):
             for attempt in fact.attempts:
                 self.sure[fact.step_id or ""].setdefault(attempt, record.offset)
@@ -117,6 +123,21 @@ class Case:
         for record in self._ledger[stretch.from_offset : stretch.to_offset + 1]:
             stretch.take(record)
         self.fold.refolded(stretch)
+
+    def _take_undo(self, fact: UndoEvent, offset: int) -> None:
+        attempt = (fact.step_id, fact.generation, fact.attempt)
+        if fact.status is not UndoStatus.STARTED:
+            self._ended.add(attempt)
+            self._under_way.pop(attempt, None)
+            return
+        self.undo_started[fact.step_id].append((offset, fact.owner, fact.generation))
+        if attempt in self._ended:
+            return
+        self._under_way[attempt] = (fact.tool_name, fact.owner)
+        at_once = set(self._under_way.values())  # a run does one after another, though all may be STARTED
+        of_tool = [owner for tool, owner in at_once if tool == fact.tool_name]
+        for tool, count in ((fact.tool_name, len(of_tool)), ("", len({owner for _, owner in at_once}))):
+            self.most_under_way[tool] = max(count, self.most_under_way.get(tool, 0))
 
     def _take_workflow(self, workflow_id: str, fact: WorkflowEvent, offset: int) -> None:
         if fact.status is WorkflowStatus.ROLLBACK_REQUESTED and fact.writer is not Party.AGENT:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from tests.simulation.schedule import Fault, Freeze, Kill, Process
 from tests.simulation.world import CALL_LEASE_MS, UNDO_LEASE_MS
@@ -55,6 +56,7 @@ class Mix:
     rollbacks: int = 0  # of the registry, to an older state
     skew_ms: int = 0  # by how much the clock of a processor may be wrong, either way, and jump
     partitions: int = 1  # of the ledger, of lanes, of all that is co-partitioned
+    budgets: dict[str, Any] = field(default_factory=dict[str, Any])  # terms of the fold: breakers, rates, bounds
     others: float = 0.0  # what an agent sets is set by somebody else, too
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from tests.simulation.case import Case
 from tests.simulation.lives import Belief, Heard, Told
@@ -11,6 +11,7 @@ from tests.simulation.world import BY_HAND, Deed, World
 
 from amends.processors.partition import Partition
 from amends.processors.state import NOWHERE, Header, Standing, Step, UndoState, standing
+from amends.processors.terms import Terms
 from amends.processors.workflow import Workflow
 from amends.producers import scope_flow
 from amends.schemas.commands import Phase
@@ -76,7 +77,23 @@ def of_the_owner(case: Case, owner: Partition, beliefs: dict[str, Belief]) -> li
             if held.header != expected.header or held.steps != expected.steps:
                 what = _difference(held.header, expected.header) or "its steps"
                 broken.append(Broken(1, f"{workflow_id} is not what the ledger makes of it: {what}"))
+    for name, gate in case.fold._admission._tools.items():
+        expected_breaker, breaker = replace(gate.breaker, announced=0), owner._admission.breaker(name)
+        if replace(breaker, announced=0) != expected_breaker:
+            broken.append(Broken(6, f"the breaker of {name} is {breaker}; the ledger makes it {expected_breaker}"))
     return broken
+
+
+def of_budgets(case: Case, terms: Terms) -> list[Broken]:
+    """Where a partition kept its owner, no more undos are under way at once than a tool and a lane may have."""
+    tool_max, lane_max = terms.share(terms.tool_undos_max), terms.share(terms.lane_undos_max)
+    broken = [
+        Broken(6, f"{count} undos of {tool} were under way at once, {tool_max} may be")
+        for tool, count in case.most_under_way.items()
+        if count > tool_max and tool
+    ]
+    most = case.most_under_way.get("", 0)
+    return broken + [Broken(6, f"{most} undos were under way at once, {lane_max} may be")] * (most > lane_max)
 
 
 def _difference(held: Header, expected: Header) -> str:
@@ -270,7 +287,11 @@ def of_the_living(case: Case, beliefs: dict[str, Belief]) -> list[Broken]:
             or "went silent" not in instances[0].header.turned_reason
         ):
             continue
-        if all(isinstance(end, scope_flow.Turned | WorkflowTurned) for _, end in belief.ends):
+        turned_at_ms = instances[0].header.turned_at_ms
+        if all(
+            isinstance(end, scope_flow.Turned | WorkflowTurned) and at_ms > turned_at_ms - JITTER_MS
+            for at_ms, end in belief.ends
+        ):
             broken.append(Broken(4, f"{workflow_id}: a live agent was failed: {instances[0].header.turned_reason}"))
     return broken
 

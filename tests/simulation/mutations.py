@@ -13,7 +13,9 @@ from amends.compensators import attempt as undo_attempt
 from amends.compensators import decide, ladder, ownership
 from amends.compensators.ownership import Lost, Owned, Released
 from amends.processors import (
+    asking,
     attempts,
+    children,
     condemned,
     dependencies,
     diagnosis,
@@ -27,18 +29,20 @@ from amends.processors import (
     undos,
 )
 from amends.processors import ladder as rungs
+from amends.processors.admission import Admission
 from amends.processors.dependencies import Claim, Dependencies, Role
 from amends.processors.memory import MemoryBroker
 from amends.processors.partition import Partition
 from amends.processors.placing import Place
-from amends.processors.state import NOWHERE, AttemptState
+from amends.processors.state import NOWHERE, AttemptState, UndoState
 from amends.processors.timers import Silences
 from amends.producers import effects, flow, intent, scope_flow
 from amends.producers.known_steps import KnownStep
 from amends.producers.scope import Scope
 from amends.schemas import keys
+from amends.schemas.commands import Phase
 from amends.schemas.contract import Idempotency
-from amends.schemas.facts import StepStatus, WorkflowStatus
+from amends.schemas.facts import Party, StepStatus, WorkflowStatus
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -302,3 +306,47 @@ def what_is_restored_knows_no_offset(patch: pytest.MonkeyPatch) -> None:
     """The state of a workflow says no more up to where it was folded."""
     real = records.decode_header
     patch.setattr(records, "decode_header", lambda data: replace(real(data), folded_to=NOWHERE))
+
+
+# --- families -------------------------------------------------------------------------------------------------------
+
+
+def children_stand_in_no_order(patch: pytest.MonkeyPatch) -> None:
+    real = Dependencies._claims
+    nothing = frozenset({Claim(dependencies.ANY, Role.READS)})
+
+    def claims(self: Any, step: Any) -> Any:
+        return real(self, step) if step.child is None else nothing
+
+    patch.setattr(Dependencies, "_claims", claims)
+    patch.setattr("amends.processors.workflow.STEPS_MAX", 0)
+
+
+def children_that_wait_for_people_are_undone(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(children._ENDS, Phase.TURNED.value, UndoState.UNDONE)
+
+
+def the_unborn_are_not_remembered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(asking, "is_unborn_of", lambda header, fact: False)
+
+
+def a_childs_success_is_final(patch: pytest.MonkeyPatch) -> None:
+    """Finished stays finished, even if its parent fails."""
+    real = diagnosis.signal_of
+
+    def signal_of(header: Any, fact: Any) -> Any:
+        is_parents = getattr(fact, "writer", None) is Party.PARENT
+        return None if is_parents and header.phase is Phase.SUCCEEDED else real(header, fact)
+
+    patch.setattr(diagnosis, "signal_of", signal_of)
+
+
+# --- budgets --------------------------------------------------------------------------------------------------------
+
+
+def breakers_are_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Admission, "restore", lambda self, tool, value: None)
+
+
+def nothing_bounds_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Admission, "admit", lambda self, slot, workflow, commands, *rest: commands)

@@ -60,6 +60,7 @@ class Pipeline:
             command_repeat_ms=REPEAT_MS,
             grace_ms=mix.grace_ms,
             partitions=mix.partitions,
+            **mix.budgets,
         )
         self.broker = Broker(mix.partitions, self._append_time_ms)
         self.registry = MemoryRegistry(lambda: schedule.now_ms)

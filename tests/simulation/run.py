@@ -14,7 +14,7 @@ from tests.simulation.case import Case
 from tests.simulation.chances import Chance, FaultsAt, Mix, RandomFaults
 from tests.simulation.decoding import shared_decoding
 from tests.simulation.families import of_families
-from tests.simulation.judge import Broken, judge, of_the_living, of_the_owner
+from tests.simulation.judge import Broken, judge, of_budgets, of_the_living, of_the_owner
 from tests.simulation.lives import Belief
 from tests.simulation.owners import SESSION_MS, ProcessorProcess
 from tests.simulation.people import Others, Person
@@ -24,6 +24,7 @@ from tests.simulation.scripts import Script, everybody, script_of, with_children
 from tests.simulation.workers import Lane, WorkerProcess
 from tests.simulation.world import SETTLE_MS
 
+from amends.processors.breakers import BreakerTerms
 from amends.producers import clock
 from amends.producers.effects import Instant
 from amends.producers.family import Reference
@@ -63,7 +64,7 @@ FAMILIES: dict[str, Callable[..., Mix]] = {
 }
 
 
-LAYERS = {"savepoints": 0.4, "odd tools": 0.4, "forgetting": 0.4, "odd clocks": 0.4, "families": 0.25}
+LAYERS = {"savepoints": 0.4, "odd tools": 0.4, "forgetting": 0.4, "odd clocks": 0.4, "families": 0.25, "budgets": 0.2}
 """What may come on top of a family of disturbances, and how often: each is drawn from a stream of its own."""
 
 
@@ -105,7 +106,19 @@ def drawn(
         bond = Random(f"{seed} families")
         mix.partitions = bond.choice((1, 2, 2))
         scripts = [with_children(script, bond) for script in scripts]
+    if "budgets" in layers:
+        mix.budgets = _budgets(Random(f"{seed} budgets"))
     return Scenario(tuple(scripts), mix, RandomFaults(mix, chance), chance.choice((0.0, 0.5, 1.0))), chance
+
+
+def _budgets(chance: Random) -> dict[str, Any]:
+    """How many undos may be under way, how many may begin a minute, and when a tool is left alone."""
+    return {
+        "breaker": BreakerTerms(chance.choice((0, 1, 1, 2)), chance.choice((300, 1_500, 8_000)), 20_000, 3_000),
+        "tool_undos_max": chance.choice((1, 2, 1_000)),
+        "lane_undos_max": chance.choice((1, 1, 2, 1_000)),
+        "tool_undos_per_minute": chance.choice((None, None, 30)),
+    }
 
 
 @dataclass(eq=False)
@@ -370,6 +383,8 @@ class Run:
         for side, case, believed in zip(self.sides, cases, beliefs, strict=True):
             if not (mix.ack_lost or mix.write_refused):
                 broken.extend(of_the_living(case, believed))
+            if "processor" not in mix.roles and not mix.rebalances:
+                broken.extend(of_budgets(case, pipeline.terms))
             if rest:
                 broken.extend(of_the_owner(case, side.owner.partition(), believed))
         if not rest:

@@ -44,6 +44,8 @@ class Mutation:
 BACK = ("savepoints",)
 ODD = ("odd tools",)
 LATE = ("forgetting",)
+KIN = ("families",)
+TIGHT = ("budgets",)
 
 MUTATIONS = (
     Mutation("no read back", "H3", m.no_read_back, "hammered", 0),
@@ -87,6 +89,21 @@ MUTATIONS = (
     Mutation("only who knows the epoch is alive", "promise 4", m.only_who_knows_the_epoch_is_alive, "usurped", 4, BACK),
     Mutation("an undo writes over others", "H27", m.undos_write_over_others, "drawn", 3, ODD),
     Mutation("steps of two lives are one", "(e) 1", m.steps_of_two_lives_are_one, "drawn", 4, LATE),
+    Mutation("children stand in no order", "H22", m.children_stand_in_no_order, "usurped", 2, KIN),
+    Mutation(
+        "a child that waits for people counts as undone",
+        "H22",
+        m.children_that_wait_for_people_are_undone,
+        "drawn",
+        2,
+        KIN,
+    ),
+    Mutation("the unborn are not remembered", "(e) 4", m.the_unborn_are_not_remembered, "drawn", 47, KIN),
+    Mutation("a child's success is final", "H22", m.a_childs_success_is_final, "hammered", 0, KIN),
+    Mutation(
+        "a breaker is forgotten at a restart", "H29", m.breakers_are_forgotten_at_a_restart, "hammered", 13, TIGHT
+    ),
+    Mutation("nothing bounds what is under way", "H29", m.nothing_bounds_what_is_under_way, "drawn", 40, TIGHT),
 )
 
 

@@ -211,10 +211,14 @@ class Admission:
             fresh: until when what was commanded need not be again, by step, generation and attempt.
         """
         admitted: list[Command] = []
+        looked = False
         for command in commands:
             if isinstance(command, UndoCommand) and command.lane in self._terms.lanes:
                 head = command.entries[0]
                 if fresh.get((head.step_id, head.generation, head.attempt), 0) <= now_ms:
+                    if not looked and slot in self._held:
+                        self._give_up_waiting(slot, workflow, commands)
+                    looked = True
                     places = self._places_for(slot, workflow, command, now_ms)
                     if not places:
                         continue
@@ -257,6 +261,22 @@ class Admission:
                 place.lane.taken -= 1
         self._take(slot, places)
         return places
+
+    def _give_up_waiting(self, slot: Slot, workflow: Workflow, commands: Sequence[Command]) -> None:
+        """Give back the places of a run that has not begun, and with which nothing begins any more: what must be undone
+        before it since then (it was retried, it came to light) would wait for them, and they for it."""
+        begins = {
+            workflow.by_id[c.entries[0].step_id] for c in commands if isinstance(c, UndoCommand)
+        } | workflow.undoing
+        kept: list[list[Place]] = []
+        for run in self._held.pop(slot):
+            if begins.isdisjoint(place.number for place in run):
+                for place in run:
+                    self._give_back(slot, place, took=False)
+            else:
+                kept.append(run)
+        if kept:
+            self._held[slot] = kept
 
     def _before(self, slot: Slot, number: int) -> list[Place] | None:
         """Return the run in which an undo was commanded before."""
