@@ -19,7 +19,7 @@ from tests.deploy.rendered import CHART, Helm, Object, Objects, environment
 
 from amends.compensators.settings import CompensatorSettings
 from amends.kafka import KafkaSettings, load_settings
-from amends.kafka.options import is_secret
+from amends.kafka.secrets import is_secret
 from amends.kafka.schema_registry_settings import SchemaRegistrySettings
 from amends.processors.settings import ProcessorSettings
 
