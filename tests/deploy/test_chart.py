@@ -19,8 +19,8 @@ from tests.deploy.rendered import CHART, Helm, Object, Objects, environment
 
 from amends.compensators.settings import CompensatorSettings
 from amends.kafka import KafkaSettings, load_settings
-from amends.kafka.secrets import is_secret
 from amends.kafka.schema_registry_settings import SchemaRegistrySettings
+from amends.kafka.secrets import is_secret
 from amends.processors.settings import ProcessorSettings
 
 VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))["appVersion"]

@@ -2,6 +2,9 @@
 
 JSON arrays by position: a field is only ever added at the end, with a default, so that an older record still reads. The
 first element of a step's record says whether it has something open, which lets a restore skip decoding the others.
+
+What a newer version added is not left out by an older one, which would then write the state without it: the record of
+the partition says the `LAYOUT`, and a version that knows less refuses the state of the whole partition.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ from amends.processors.timers import Silences
 from amends.schemas.approvals import Approval, ApprovalState
 from amends.schemas.commands import Phase
 from amends.schemas.contract import Effect
+
+LAYOUT = 2
+"""Raised with whatever is added to a row below, or to the kinds of keys. 1: before there was a number."""
 
 SEPARATOR = b"\x00"
 CONTRACT_PREFIX = b"\x00contract\x00"
@@ -174,11 +180,19 @@ def is_live(data: bytes) -> bool:
 
 def encode_partition(silences: Silences, lanes_missing: set[tuple[str, str]]) -> bytes:
     """Return what is kept of the partition as a whole."""
-    return _encode([silences.last_at_ms, silences.gaps, sorted(lanes_missing)]).encode()
+    return _encode([silences.last_at_ms, silences.gaps, sorted(lanes_missing), LAYOUT]).encode()
 
 
 def decode_partition(data: bytes) -> tuple[Silences, set[tuple[str, str]]]:
+    """Return what `encode_partition` was given.
+
+    Raises:
+        ValueError: a version wrote it whose layout this one does not know.
+    """
     last_at_ms, gaps, *more = json.loads(data)
+    layout = more[1] if len(more) > 1 else 1
+    if layout > LAYOUT:
+        raise ValueError(f"it is of layout {layout}, and this version of amends knows layouts up to {LAYOUT}")
     lanes_missing = {(workflow_id, lane) for workflow_id, lane in (more[0] if more else [])}
     return Silences(last_at_ms, [(at, gap) for at, gap in gaps]), lanes_missing
 
