@@ -45,8 +45,8 @@ def test_rows_that_changed_have_a_layout_of_their_own() -> None:
     told = "".join(f"{kind.__name__}({','.join(names(kind))})" for kind in KEPT)
     found = digest(told.encode())[:16]
     assert LAYOUTS.get(records.LAYOUT) == found, (
-        f"what is kept of the state changed ({found}): raise LAYOUT in processors/records.py and add a line here, or, if "
-        "no release has this layout yet, change its line; docs/upgrades.md says how processors go back"
+        f"what is kept of the state changed ({found}): raise LAYOUT in processors/records.py and add a line here, or, "
+        "if no release has this layout yet, change its line; docs/upgrades.md says how processors go back"
     )
 
 
