@@ -19,7 +19,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 COMMANDS = sorted(PROJECT["entry-points"]["amends.commands"])
-OWN = ["approvals", "config", "contain", "dead-letters", "incidents", "ledger", "schemas", "topics", "workflows"]
+OWN = [
+    "acls",
+    "approvals",
+    "config",
+    "contain",
+    "dead-letters",
+    "incidents",
+    "ledger",
+    "schemas",
+    "topics",
+    "workflows",
+]
 
 
 def run(command: list[str], folder: Path, *, status: int | None = 0) -> str:

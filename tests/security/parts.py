@@ -86,8 +86,8 @@ def compensator(kafka: KafkaSettings, redis_url: str = "") -> Iterator[Worker]:
         raise raised[0]
 
 
-def fail_a_workflow(kafka: KafkaSettings, workflow_id: str) -> None:
-    """Be an agent that books two things and fails."""
+def fail_a_workflow(kafka: KafkaSettings, workflow_id: str, *, fails: bool = True) -> None:
+    """Be an agent that books two things and fails, or succeeds."""
     runtime = kafka_runtime(kafka)
 
     async def agent() -> None:
@@ -95,7 +95,8 @@ def fail_a_workflow(kafka: KafkaSettings, workflow_id: str) -> None:
             async with workflow(workflow_id, agent="shopper", runtime=runtime):
                 await book(f"{workflow_id} flight")
                 await book(f"{workflow_id} hotel")
-                raise ShopClosedError
+                if fails:
+                    raise ShopClosedError
 
     try:
         asyncio.run(agent())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from redis.asyncio import Redis
@@ -14,20 +16,35 @@ from redis.exceptions import (
     ResponseError,
 )
 
+from amends.compensators.redis_address import PREFIX
+from amends.compensators.redis_client import sentinel_of, service_of
+from amends.compensators.redis_refusals import places_of, why_unusable
+
 
 class RegistryUnusable(RuntimeError):  # noqa: N818 - what Redis is
     """Redis answers, but must not be used as it is set up. The message says what to change."""
 
 
-async def check_redis(client: Redis | RedisCluster) -> list[str]:
+async def check_redis(
+    client: Redis | RedisCluster, try_verbs: Callable[[], Awaitable[None]], *, reads_settings: bool = True
+) -> list[str]:
     """Return warnings about how Redis is set up, each primary of a cluster; out of reach is one of them.
 
+    Args:
+        try_verbs: runs each of the registry's scripts once.
+        reads_settings: whether to look at Redis' own settings.
+
     Raises:
-        RegistryUnusable: it evicts keys, refuses our credentials, or is a node of a cluster and not taken for one.
+        RegistryUnusable: it evicts keys, does not let us in or do what we must, or is a node of a cluster and not taken
+            for one.
     """
     try:
+        await _ask_sentinels(client)
         if isinstance(client, RedisCluster):
             await client.initialize()
+            await try_verbs()
+            if not reads_settings:
+                return []
             found = [await _warnings(client, node) for node in client.get_primaries()]
             return list(dict.fromkeys(warning for warnings in found for warning in warnings))
         if await _is_of_a_cluster(client):
@@ -35,13 +52,37 @@ async def check_redis(client: Redis | RedisCluster) -> list[str]:
                 "this Redis is a node of a cluster. Set AMENDS_COMPENSATOR__REDIS_CLUSTER=true, or give the registry "
                 "a Redis of its own (AMENDS_COMPENSATOR__REDIS_URL)."
             )
-        return await _warnings(client)
-    except AuthenticationError as error:
-        raise RegistryUnusable(
-            f"Redis refuses the registry's credentials: {error}. Change AMENDS_COMPENSATOR__REDIS_URL."
-        ) from error
+        await try_verbs()
+        return await _warnings(client) if reads_settings else []
     except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
+        if why := await asyncio.to_thread(why_unusable, error, places_of(client)):
+            raise RegistryUnusable(why) from error
         return [f"the registry's Redis does not answer; going on without, the read back decides: {error}"]
+
+
+async def _ask_sentinels(client: Redis | RedisCluster) -> None:
+    """Raise RegistryUnusable where sentinels answer that they don't know our service, and what a sentinel answers."""
+    sentinel, service = sentinel_of(client), service_of(client)
+    if sentinel is None:
+        return
+    known: set[str] = set()
+    failed: Exception | None = None
+    for each in sentinel.sentinels:
+        try:
+            known.update(text_of(name) for name in await each.sentinel_masters())
+        except (AuthenticationError, NoPermissionError) as error:
+            raise RegistryUnusable(
+                f"a sentinel does not let us ask it: {error}. See to {PREFIX}SENTINEL_USER and "
+                f"{PREFIX}SENTINEL_PASSWORD; it must allow +sentinel|masters +sentinel|get-master-addr-by-name"
+            ) from error
+        except (RedisError, OSError, TimeoutError) as error:
+            failed = error
+    if known and service not in known:
+        raise RegistryUnusable(
+            f"the sentinels know no service {service!r}, but {', '.join(sorted(known))}: change {PREFIX}URL"
+        )
+    if not known and failed is not None:
+        raise failed
 
 
 async def _warnings(client: Redis | RedisCluster, node: ClusterNode | None = None) -> list[str]:

@@ -1,6 +1,6 @@
 """The registry on Redis or Valkey: one Lua script per verb, run by its digest.
 
-Only this file knows Redis. Times are the server's, so that compensators need no common clock. A fence is the server's
+Times are the server's, so that compensators need no common clock. A fence is the server's
 time in microseconds, raised where it must be: it goes on rising after a flush, so that nobody settles with a fence
 that a stranger holds. Calls that arrive while one round trip is under way leave together in the next one: a client
 call by call exhausts redis-py's pool at a hundred in flight (facts/hot-path.md, 3).
@@ -17,6 +17,7 @@ import asyncio
 import json
 import logging
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
@@ -24,11 +25,10 @@ from typing import Any, TypeVar, cast
 
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
 from amends.compensators.redis_check import RegistryUnusable, check_redis, text_of
+from amends.compensators.redis_client import connect, connect_cluster
 from amends.compensators.redis_wire import RedisWire
 from amends.compensators.registry import (
     NO_FENCE,
@@ -43,7 +43,7 @@ from amends.compensators.registry import (
 )
 from amends.schemas.facts import UndoStatus
 
-__all__ = ["RedisRegistry", "RegistryUnusable", "connect"]
+__all__ = ["RedisRegistry", "RegistryUnusable", "connect", "connect_cluster"]
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ TTL_MS = 8 * 86_400_000
 """Longer than a lane keeps a command (seven days): no command can meet a registry that forgot its undo by time."""
 
 LEFT_ALONE_MS = 1_000
+TRIED_TTL_MS = 1_000
 _BATCH_MAX = 256
 _TAG_DIGITS = 16
 
@@ -108,34 +109,6 @@ redis.call('HSET', KEYS[1], 'state', ARGV[4], 'closing', ARGV[5])
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 return 1
 """
-
-
-def connect(url: str, *, timeout_ms: int = 1_000) -> Redis:
-    """Return a client for a registry; the caller closes it.
-
-    redis-py would try a call ten times over; a registry that is away is better gone without at once.
-    """
-    seconds = timeout_ms / 1000
-    return Redis.from_url(  # type: ignore[no-untyped-call,no-any-return,unused-ignore]
-        url,
-        socket_timeout=seconds,
-        socket_connect_timeout=seconds,
-        retry=Retry(NoBackoff(), 1),
-        max_connections=4,
-        decode_responses=False,
-    )
-
-
-def connect_cluster(url: str, *, timeout_ms: int = 1_000) -> RedisCluster:
-    """Return a client for a registry on a Redis Cluster, of which `url` names one node; the caller closes it."""
-    seconds = timeout_ms / 1000
-    return RedisCluster.from_url(  # type: ignore[no-untyped-call,no-any-return,unused-ignore]
-        url,
-        socket_timeout=seconds,
-        socket_connect_timeout=seconds,
-        retry=Retry(NoBackoff(), 1),
-        decode_responses=False,
-    )
 
 
 @dataclass(slots=True)
@@ -292,9 +265,24 @@ class RedisRegistry:
         if self._wire is not None:
             await self._wire.close()
 
-    async def check(self) -> list[str]:
-        """Return warnings about how Redis is set up. Raises RegistryUnusable where it must not be used so."""
-        return await check_redis(self._client)
+    async def check(self, *, reads_settings: bool = True) -> list[str]:
+        """Try every verb once, and look how Redis is set up unless told not to; return warnings.
+
+        Raises RegistryUnusable where it must not be used so, or lets us in no further.
+        """
+        return await check_redis(self._client, self._try_verbs, reads_settings=reads_settings)
+
+    async def _try_verbs(self) -> None:
+        """Run each script on an entry that is gone a second later. Raises what Redis answers."""
+        key, owner = self._key(f"start-{uuid.uuid4().hex}", "start"), "start"
+        for script in _SCRIPTS:
+            await cast("Awaitable[Any]", self._client.script_load(script))
+        ((_, fence),) = await self._evaluated(_CLAIM, key, TRIED_TTL_MS, 0, owner, 0)
+        await self._evaluated(_RENEW, key, TRIED_TTL_MS, 0, fence, 0)
+        await self._evaluated(_SETTLE, key, TRIED_TTL_MS, 0, fence, State.FAILED.value, "")
+
+    async def _evaluated(self, script: str, key: str, *arguments: Any) -> Any:
+        return await self._client.evalsha(_DIGESTS[script], 1, key, *arguments)
 
 
 _SCRIPTS = (_CLAIM, _RENEW, _SETTLE)

@@ -23,10 +23,28 @@ class CompensatorSettings(BaseModel):
     let lanes share a process."""
 
     redis_url: SecretStr | None = SecretStr("redis://127.0.0.1:6379/0")
-    """The registry's Redis or Valkey; it must not evict. Empty: no registry, the read back alone decides."""
+    """The registry's Redis or Valkey; it must not evict. Empty: no registry, the read back alone decides. Forms:
+    redis://HOST:PORT/DB, unix:///PATH, redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB; rediss… for TLS."""
 
     redis_cluster: bool = False
     """Whether redis_url names a node of a Redis Cluster."""
+
+    redis_user: str | None = None
+    """The ACL user; may stand in redis_url instead."""
+
+    redis_password: SecretStr | None = None
+
+    redis_sentinel_user: str | None = None
+    redis_sentinel_password: SecretStr | None = None
+    """For the sentinels, which have users of their own."""
+
+    redis_ssl_ca_location: str | None = None
+    """The authorities that may have signed Redis' certificate, PEM; None: those of the system."""
+
+    redis_ssl_certificate_location: str | None = None
+    redis_ssl_key_location: str | None = None
+    redis_ssl_key_password: SecretStr | None = None
+    """Who we are, where Redis asks for a certificate."""
 
     redis_check: Literal["read", "trust"] = "read"
     """Whether the settings of the Redis are read at start (CONFIG GET), or you say that it does not evict."""

@@ -12,7 +12,9 @@ from collections.abc import AsyncIterator, Callable
 
 from amends.compensators.inventory import plain_handlers
 from amends.compensators.processes import ModulesBroken, ProcessPool
-from amends.compensators.redis_registry import RedisRegistry, connect, connect_cluster
+from amends.compensators.redis_address import address_of
+from amends.compensators.redis_client import client_of, close_client
+from amends.compensators.redis_registry import RedisRegistry
 from amends.compensators.registry import NoRegistry, Registry
 from amends.compensators.settings import CompensatorSettings
 from amends.kafka.errors import SettingsWrong
@@ -20,8 +22,6 @@ from amends.kafka.settings import KafkaSettings
 from amends.tools.registry import HandlerRegistry
 
 log = logging.getLogger(__name__)
-
-_SCHEMES = ("redis://", "rediss://", "unix://")
 
 
 def loaded_tools(settings: CompensatorSettings) -> HandlerRegistry:
@@ -69,27 +69,19 @@ def lanes_to_serve(kafka: KafkaSettings, settings: CompensatorSettings, tools: H
 @contextlib.asynccontextmanager
 async def opened_registry(settings: CompensatorSettings, on_away: Callable[[], None]) -> AsyncIterator[Registry]:
     """Open the registry. Raises SettingsWrong, RegistryUnusable; one that is out of reach is a warning."""
-    url = settings.redis_url.get_secret_value() if settings.redis_url is not None else ""
-    if not url:
+    address = address_of(settings)
+    if address is None:
         yield NoRegistry()
         return
-    try:
-        if not url.startswith(_SCHEMES):  # the client takes `redis:6379` for a port of this host
-            raise ValueError(url)
-        client = connect_cluster(url) if settings.redis_cluster else connect(url)
-    except ValueError:  # whose words may hold a part of the password
-        raise SettingsWrong(
-            "AMENDS_COMPENSATOR__REDIS_URL is no URL of a Redis: redis://HOST:PORT/0, rediss://… or unix://…, with "
-            "what is special in a password written as %XX"
-        ) from None
+    client = client_of(address)
     registry = RedisRegistry(client, prefix=settings.registry_prefix, on_away=on_away)
     try:
-        for warning in await registry.check() if settings.redis_check == "read" else ():
+        for warning in await registry.check(reads_settings=settings.redis_check == "read"):
             log.warning("%s", warning)
         yield registry
     finally:
         await registry.close()
-        await client.aclose()
+        await close_client(client)
 
 
 @contextlib.asynccontextmanager

@@ -102,12 +102,12 @@ def _spelt(name: str) -> str:
 
 
 def _variable(section: str, name: str, env: Mapping[str, str]) -> str:
-    spellings = (
+    spellings = [
         f"{section}__{name.removeprefix('options.').replace('.', '_')}",
         f"{section}__{name.replace('.', '__')}",
         name,  # without a section: AMENDS_MODE
-    )
-    spellings = (*spellings, *(f"{spelling}{ENDING}" for spelling in spellings))  # of a secret that stands in a file
+    ]
+    spellings += [f"{spelling}{ENDING}" for spelling in spellings]  # of a secret that stands in a file
     return next((f"{PREFIX}{known}".upper() for known in spellings if f"{PREFIX}{known}".upper() in env), "environment")
 
 

@@ -20,6 +20,7 @@ from amends.console.exits import Stop
 GROUP = "amends.commands"
 
 OWN = {
+    "acls": "amends.console.acls:app",
     "approvals": "amends.console.approvals:app",
     "config": "amends.console.configuration:app",
     "contain": "amends.console.contain:app",

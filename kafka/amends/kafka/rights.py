@@ -78,7 +78,7 @@ def rights_of(
         case Part.COMPENSATOR:
             return _compensator(settings, settings.lanes if lanes is None else lanes)
         case Part.CONSOLE:
-            return tuple(_topic(topic.name, *CHECKS_AND_READS) for topic in settings.topics.specifications())
+            return _console(settings)
         case Part.DECISIONS:
             return (_topic(settings.topics.ledger, *WRITES),)
         case Part.TOPICS:
@@ -115,6 +115,17 @@ def _compensator(settings: KafkaSettings, lanes: Sequence[str]) -> tuple[Right, 
             Right(Resource.GROUP, topics.lane_group(lane), READS),
         ]
     return tuple(rights)
+
+
+def _console(settings: KafkaSettings) -> tuple[Right, ...]:
+    """It reads no lane and no changelog: `topics check` looks how they are made."""
+    topics = settings.topics
+    only_checked = {topics.changelog(), *map(topics.undo, settings.lanes)}
+    checks = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
+    return tuple(
+        _topic(topic.name, *(checks if topic.name in only_checked else CHECKS_AND_READS))
+        for topic in topics.specifications()
+    )
 
 
 def _topic(name: str, *operations: Operation) -> Right:

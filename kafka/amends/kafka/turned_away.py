@@ -51,6 +51,11 @@ class TurnedAway:
         if new:
             logger.error("Kafka turns this process away, which goes on trying: %s", error.str())
 
+    def forget(self) -> None:
+        """Know nothing, as in a new process."""
+        with self._lock:
+            self._heard_at_s = self._said_at_s = float("-inf")
+
     def words(self) -> str:
         """Return what was heard lately, or nothing."""
         with self._lock:
