@@ -6,7 +6,10 @@ Against a server of ours (`tests/contract/schema_registry_server.py`), which sta
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -178,6 +181,41 @@ def test_what_is_no_registry_refuses_the_start(server: OurRegistry, made: Made) 
     server.fault = (200, b"<html>hello</html>")
     with pytest.raises(SettingsWrong, match="is no schema registry"):
         made().start()
+
+
+FORKED = """
+import os, sys, time
+from amends.kafka.schema_registry_opening import open_schema_registry
+from amends.schemas.codec import encode_value
+from amends.schemas.facts import Timeout
+
+registry = open_schema_registry()
+assert not registry.state.known
+child = os.fork()
+if child == 0:
+    print("forked", flush=True)
+    until = time.monotonic() + 60
+    while not registry.state.known and time.monotonic() < until:
+        time.sleep(0.01)
+    print("known" if registry.state.known else registry.state.words, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_forked_child_goes_on_asking_a_registry_that_was_away(server: OurRegistry) -> None:
+    registered(server)
+    server.fault = (503, b"")
+    env = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AMENDS_")},
+        "AMENDS_SCHEMA_REGISTRY__URL": server.url,
+        "AMENDS_SCHEMA_REGISTRY__AGAIN_MS": "50",
+    }
+    with subprocess.Popen([sys.executable, "-c", FORKED], env=env, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "forked\n"
+        server.fault = None
+        assert parent.stdout.readline() == "known\n"
 
 
 # --- ids of others ---------------------------------------------------------------------------------------------------

@@ -69,7 +69,8 @@ def compensator(
             processes=processes,
             health_port=health_port,
         )
-        open_schema_registry()
+        if settings.mode == "enforce":
+            open_schema_registry()
         with asyncio.Runner(loop_factory=fastest_loop()) as runner:
             runner.run(serve(cluster, settings))
     except STARTING_ERRORS as error:

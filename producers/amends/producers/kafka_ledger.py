@@ -111,7 +111,8 @@ def runtime_from_environment() -> Runtime:
     """
     settings = load_settings(ProducerSettings, "producer")
     kafka = load_settings(KafkaSettings, "kafka")
-    open_schema_registry()
+    if settings.mode != "off":
+        open_schema_registry()
     return kafka_runtime(kafka, settings)
 
 
