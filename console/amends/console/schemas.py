@@ -100,8 +100,8 @@ def _asked(settings: SchemaRegistrySettings, ask: Callable[[SchemaRegistryClient
             return ask(client)
     except SchemaRegistryAway as away:
         raise Stop(f"the schema registry {away}", FAILED) from away
-    except SchemaRegistryFault as fault:
-        raise Stop(f"the schema registry {fault}", NEEDS_ATTENTION) from fault
+    except SchemaRegistryFault as fault:  # the settings: who we are, whom we trust, where it is
+        raise Stop(f"the schema registry {fault}", USAGE) from fault
 
 
 def _say(subjects: list[Subject]) -> None:
