@@ -8,6 +8,7 @@ that the next request finds, and by the end of the epoch.
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
 from amends.processors import attempts
 from amends.processors.state import Step, in_words, replace
@@ -21,21 +22,23 @@ NOT_APPROVED = "not_approved"
 """Kind of the incident of a call that was made without an approval that held."""
 
 TOLD_MAX = 64
+_STARTED: Final = StepStatus.STARTED
+_REQUESTED: Final = StepStatus.REQUESTED
+_AGENT: Final = Party.AGENT
 
 
 def after_step_event(workflow: Workflow, step: Step, fact: StepEvent, offset: int, at_ms: int) -> Step:
     """Return the step, which the fact has changed, with what the fact means for its approval."""
-    match fact.status:
-        case StepStatus.REQUESTED:
-            return _requested(workflow, step, fact, offset, at_ms)
-        case StepStatus.STARTED if fact.writer is Party.AGENT:
-            return _started(workflow, step, fact, offset, at_ms)
-        case StepStatus.NOT_EXECUTED if step.approval is not None:
-            given = approvals.given_back(step.approval, fact.attempt)
-            step = step if given is step.approval else replace(step, approval=given)
-            return attempts.without_trouble(step, NOT_APPROVED, at_ms, "it was not called")
-        case _:
-            return step
+    status, approval = fact.status, step.approval
+    if status is _STARTED:
+        return _started(workflow, step, fact, offset, at_ms) if fact.writer is _AGENT else step
+    if status is _REQUESTED:
+        return _requested(workflow, step, fact, offset, at_ms)
+    if approval is not None and status is StepStatus.NOT_EXECUTED:
+        given = approvals.given_back(approval, fact.attempt)
+        step = step if given is approval else replace(step, approval=given)
+        return attempts.without_trouble(step, NOT_APPROVED, at_ms, "it was not called")
+    return step
 
 
 def after_ruling(workflow: Workflow, step: Step, fact: Resolution, at_ms: int) -> Step:

@@ -14,13 +14,19 @@ do it later, is unknown and *accepted*: what it answered is kept, for the probe 
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from amends.processors.state import (
+    ATTEMPT_OPEN,
+    ATTEMPT_SUCCEEDED,
+    ATTEMPT_UNKNOWN,
+    BLANK_ATTEMPT,
     DEFAULT_STEP_LEASE_MS,
     NOWHERE,
+    PRESENT,
     Attempt,
     AttemptState,
     DataFlow,
-    Standing,
     Step,
     Trouble,
     UndoState,
@@ -32,6 +38,11 @@ from amends.processors.state import (
 from amends.schemas.contract import Contract, Idempotency
 from amends.schemas.data_flow import IDS_MAX, RULES, bounded
 from amends.schemas.facts import ACCEPTED, Decision, Party, Resolution, StepEvent, StepStatus
+
+_STARTED: Final = StepStatus.STARTED
+_SUCCEEDED: Final = StepStatus.SUCCEEDED
+_NOT_EXECUTED: Final = AttemptState.NOT_EXECUTED
+_COMPENSATOR: Final = Party.COMPENSATOR
 
 DIGEST_KEPT = 16
 """Digits of a call's digest that are kept: calls of one workflow are told apart by it, nothing else."""
@@ -63,32 +74,30 @@ _TABLE: dict[tuple[AttemptState | None, AttemptState], tuple[AttemptState, bool]
 
 def fold_step_event(step: Step, fact: StepEvent, contract: Contract | None, offset: int, at_ms: int) -> Step:
     """Return the step after `fact`."""
-    step = _with_description(step, fact, offset, at_ms)
-    index, attempt = _find(step, fact.attempt)
-    match fact.status:
-        case StepStatus.REQUESTED:
-            return step
-        case StepStatus.STARTED:
-            started = _started(attempt, fact, contract, offset, at_ms)
-            if attempt is None and _is_known(step, contract):
+    status, index, attempt = fact.status, *_find(step, fact.attempt)
+    changes = _description(step, fact, offset, at_ms)  # put in together with the attempt: a copy costs what a fact does
+    if status is _STARTED:
+        started = _started(attempt, fact, contract, offset, at_ms)
+        if attempt is None:
+            if _is_known(step, contract):
                 started = replace(started, repeats=True)
-        case StepStatus.HEARTBEAT:
-            if attempt is None or attempt.state is not AttemptState.OPEN:
-                return step
-            started = replace(attempt, armed_offset=offset, armed_at_ms=at_ms)
-        case _:
-            return _ended(step, index, attempt, fact, offset, at_ms, repeats=_is_known(step, contract))
-    step = _put(step, index, started)
-    if attempt is None:  # a new send: what probes said before says nothing about it
-        resent = fact.writer is Party.COMPENSATOR
-        step = replace(step, probes=0, resends=step.resends + 1 if resent else step.resends)
-    return step
+            changes["probes"] = 0  # a new send: what probes said before says nothing about it
+            if fact.writer is _COMPENSATOR:
+                changes["resends"] = step.resends + 1
+        return _put(step, index, started, changes)
+    if status is StepStatus.REQUESTED:
+        return _put(step, index, attempt, changes)
+    if status is StepStatus.HEARTBEAT:
+        if attempt is not None and attempt.state is ATTEMPT_OPEN:
+            attempt = replace(attempt, armed_offset=offset, armed_at_ms=at_ms)
+        return _put(step, index, attempt, changes)
+    return _ended(step, index, attempt, fact, offset, at_ms, changes, repeats=_is_known(step, contract))
 
 
 def time_out(step: Step, name: str, offset: int, at_ms: int) -> Step:
     """Return the step after the lease of its open attempt `name` ran out."""
     index, attempt = _find(step, name)
-    if attempt is None or attempt.state is not AttemptState.OPEN:
+    if attempt is None or attempt.state is not ATTEMPT_OPEN:
         return step
     return _put(step, index, replace(attempt, state=AttemptState.UNKNOWN, ended_offset=offset, ended_at_ms=at_ms))
 
@@ -105,7 +114,7 @@ def fold_evidence(step: Step, fact: Resolution, offset: int, at_ms: int) -> Step
             outcome_offset=offset if fact.output_payload is not None else step.outcome_offset,
             undo_arguments=step.undo_arguments if _is_commanded(step) else fact.undo_arguments or step.undo_arguments,
         )
-        step = _with_makes(step, fact)
+        step = replace(step, flow=_with_makes(step.flow, fact))
     elif fact.decision in (Decision.ABSENT, Decision.MARK_ABSENT):
         # A callback may come before the call has ended; whose word it is that it did not happen counts when it does.
         spoken_of = (AttemptState.UNKNOWN,) + ((AttemptState.OPEN,) if fact.decision is Decision.ABSENT else ())
@@ -149,37 +158,42 @@ def without_trouble(step: Step, kind: str, at_ms: int, by: str) -> Step:
     )
 
 
-def _with_description(step: Step, fact: StepEvent, offset: int, at_ms: int) -> Step:
-    """Fill in what the step's STARTED says, and keep where its output and undo arguments stand."""
-    known = any(a.started_offset != NOWHERE for a in step.attempts)
-    if fact.status is StepStatus.STARTED and not known:
-        step = replace(
-            step,
-            first_offset=offset,
-            first_at_ms=at_ms,
-            epoch=fact.epoch,
-            tool_name=in_words(fact.tool_name),
-            tool_version=in_words(fact.tool_version),
-            call_id=in_words(fact.call_id),
-            effect=fact.side_effect_classification,
-            flow=_flow(fact),
-            call_digest=fact.call_digest[:DIGEST_KEPT],
-        )
-    if fact.status is StepStatus.SUCCEEDED and (fact.output_payload is not None or fact.undo_arguments is not None):
-        step = replace(step, outcome_offset=offset)
-    if fact.status is StepStatus.SUCCEEDED:
-        step = _with_makes(step, fact)
-    elif _is_accepted(fact):
-        step = _with_makes(step, fact)
-        if step.outcome_offset == NOWHERE and fact.output_payload is not None:
-            step = replace(step, outcome_offset=offset)
-    if fact.undo_arguments is not None and (step.undo_arguments is None or fact.status is StepStatus.SUCCEEDED):
-        step = replace(step, undo_arguments=fact.undo_arguments)
-    return step
+def _description(step: Step, fact: StepEvent, offset: int, at_ms: int) -> dict[str, Any]:
+    """Return the fields of the step that the fact changes beside its attempt: what its STARTED says, and where its
+    output and undo arguments stand."""
+    changes: dict[str, Any] = {}
+    output, undo_arguments = fact.output_payload, fact.undo_arguments
+    succeeded = fact.status is _SUCCEEDED
+    if fact.status is _STARTED:
+        if all(a.started_offset == NOWHERE for a in step.attempts):
+            changes = {
+                "first_offset": offset,
+                "first_at_ms": at_ms,
+                "epoch": fact.epoch,
+                "tool_name": in_words(fact.tool_name),
+                "tool_version": in_words(fact.tool_version),
+                "call_id": in_words(fact.call_id),
+                "effect": fact.side_effect_classification,
+                "flow": _flow(fact),
+                "call_digest": fact.call_digest[:DIGEST_KEPT],
+            }
+    elif succeeded or _is_accepted(fact):
+        if succeeded:
+            stands_here = output is not None or undo_arguments is not None
+        else:
+            stands_here = output is not None and step.outcome_offset == NOWHERE
+        if stands_here:
+            changes["outcome_offset"] = offset
+        flow = _with_makes(step.flow, fact)
+        if flow is not step.flow:
+            changes["flow"] = flow
+    if undo_arguments is not None and (step.undo_arguments is None or succeeded):
+        changes["undo_arguments"] = undo_arguments
+    return changes
 
 
 def _is_accepted(fact: StepEvent) -> bool:
-    return fact.status is StepStatus.UNKNOWN and fact.error is not None and fact.error.type == ACCEPTED
+    return fact.error is not None and fact.error.type == ACCEPTED and fact.status is StepStatus.UNKNOWN
 
 
 def _flow(fact: StepEvent) -> DataFlow | None:
@@ -189,18 +203,25 @@ def _flow(fact: StepEvent) -> DataFlow | None:
     return DataFlow(fact.uses, fact.touches, None, fact.after)
 
 
-def _with_makes(step: Step, fact: StepEvent | Resolution) -> Step:
-    if step.flow is None or fact.data_flow != RULES or len(fact.makes) > IDS_MAX:
-        return step
-    made = step.flow.makes
-    makes = fact.makes if made is None else bounded((*made, *fact.makes))
-    return replace(step, flow=step.flow._replace(makes=makes))
+def _with_makes(flow: DataFlow | None, fact: StepEvent | Resolution) -> DataFlow | None:
+    if flow is None or fact.data_flow != RULES or len(fact.makes) > IDS_MAX:
+        return flow
+    made = flow.makes
+    return flow._replace(makes=fact.makes if made is None else bounded((*made, *fact.makes)))
 
 
 def _started(attempt: Attempt | None, fact: StepEvent, contract: Contract | None, offset: int, at_ms: int) -> Attempt:
     lease_ms = fact.lease_ms or (contract.call.lease_ms if contract is not None else DEFAULT_STEP_LEASE_MS)
     if attempt is None:
-        return Attempt(fact.attempt, AttemptState.OPEN, fact.epoch, offset, offset, at_ms, lease_ms)
+        return replace(
+            BLANK_ATTEMPT,
+            name=fact.attempt,
+            epoch=fact.epoch,
+            started_offset=offset,
+            armed_offset=offset,
+            armed_at_ms=at_ms,
+            lease_ms=lease_ms,
+        )
     if attempt.started_offset != NOWHERE:  # a repeat
         return attempt
     return replace(attempt, started_offset=offset, epoch=min(attempt.epoch, fact.epoch))
@@ -210,7 +231,7 @@ def _is_known(step: Step, contract: Contract | None) -> bool:
     """Whether the call is known to have happened, and its remote takes another send of it for the same."""
     if contract is None or contract.call.idempotency is Idempotency.NEITHER:
         return False
-    return bool(step.attempts) and standing(step) is Standing.PRESENT
+    return bool(step.attempts) and standing(step) is PRESENT
 
 
 def _ended(
@@ -220,27 +241,28 @@ def _ended(
     fact: StepEvent,
     offset: int,
     at_ms: int,
+    changes: dict[str, Any],
     *,
     repeats: bool,
 ) -> Step:
     after, contradiction = _TABLE[attempt.state if attempt else None, _END[fact.status]]
     if attempt is None:
         ended = Attempt(fact.attempt, after, fact.epoch, ended_offset=offset, ended_at_ms=at_ms, repeats=repeats)
-    elif attempt.state is AttemptState.OPEN:
+    elif attempt.state is ATTEMPT_OPEN:
         ended = replace(attempt, state=after, ended_offset=offset, ended_at_ms=at_ms)
     elif attempt.state is after:  # a repeat changes nothing; neither does an end that contradicts what counts
         ended = attempt
-    elif after is AttemptState.SUCCEEDED and step.undo is not None and step.undo.state is UndoState.NOTHING:
+    elif after is ATTEMPT_SUCCEEDED and step.undo is not None and step.undo.state is UndoState.NOTHING:
         # The undo found nothing, and then the effect came to light: the close does not speak for it.
         ended = replace(attempt, state=after, ended_offset=offset, ended_at_ms=at_ms)
     else:
         ended = replace(attempt, state=after)
-    if _is_accepted(fact) and ended.state is AttemptState.UNKNOWN:
+    if _is_accepted(fact) and ended.state is ATTEMPT_UNKNOWN and not ended.accepted:
         ended = replace(ended, accepted=True)
-    step = _put(step, index, ended)
-    given_up = ended.state is AttemptState.NOT_EXECUTED and ended is not attempt
-    if fact.writer is Party.COMPENSATOR and attempt is not None and given_up:
-        step = replace(step, resends=max(0, step.resends - 1))  # like RELEASED: nothing was done, nothing is spent
+    given_up = ended.state is _NOT_EXECUTED and ended is not attempt
+    if given_up and fact.writer is _COMPENSATOR and attempt is not None:
+        changes["resends"] = max(0, step.resends - 1)  # like RELEASED: nothing was done, nothing is spent
+    step = _put(step, index, ended, changes)
     if contradiction:
         reason = f"attempt {fact.attempt} ended twice: {attempt.state if attempt else ''} and {fact.status.value}"
         step = with_trouble(step, "contradiction", reason, offset, at_ms)
@@ -254,9 +276,14 @@ def _find(step: Step, name: str) -> tuple[int | None, Attempt | None]:
     return None, None
 
 
-def _put(step: Step, index: int | None, attempt: Attempt) -> Step:
-    if index is None:
-        return replace(step, attempts=(*step.attempts, attempt))
-    if step.attempts[index] == attempt:
-        return step
-    return replace(step, attempts=(*step.attempts[:index], attempt, *step.attempts[index + 1 :]))
+def _put(step: Step, index: int | None, attempt: Attempt | None, changes: dict[str, Any] | None = None) -> Step:
+    """Return the step with an attempt of it (at `index`, None: a new one) and other fields replaced; the same object
+    where nothing changes. An attempt that changed is another object."""
+    before = step.attempts
+    changes = {} if changes is None else changes
+    if attempt is not None:
+        if index is None:
+            changes["attempts"] = (*before, attempt)
+        elif before[index] is not attempt:
+            changes["attempts"] = (*before[:index], attempt, *before[index + 1 :])
+    return replace(step, **changes) if changes else step

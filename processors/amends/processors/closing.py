@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from amends.processors import acknowledging, asking, attempts, failing
-from amends.processors.state import Standing, Step, UndoState, replace, standing
+from amends.processors.state import TURNED_PHASES, Standing, Step, UndoState, replace, standing
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
+
+_FINISHING: Final = Phase.FINISHING
 
 
 def close(workflow: Workflow, offset: int, at_ms: int) -> None:
     """Close what has nothing open, and open again what has. A running workflow is never closed by its plan."""
-    if workflow.header.phase is Phase.FINISHING:
+    if workflow.header.phase is _FINISHING:
         _finish(workflow, offset, at_ms)
-    if not workflow.is_turned:
+    if workflow.header.phase not in TURNED_PHASES:
         return
     phase = _closing_phase(workflow)
     if phase is not workflow.header.phase:

@@ -75,11 +75,24 @@ class Outbox:
                 sent.dead.add((step.step_id, trouble.version))
         return sent
 
-    def fill(self, workflow: Workflow, sent: Sent, made: Plan, now_ms: int) -> int | None:
-        """Send what state calls for and was not sent; return when to look again, None if only a fact can change it."""
+    def fill(self, workflow: Workflow, sent: Sent, made: Plan | None, now_ms: int) -> int | None:
+        """Send what state calls for and was not sent; return when to look again, None if only a fact can change it.
+
+        Args:
+            made: the plan; None if there is nothing to plan.
+        """
         self._echo(workflow, sent, now_ms)
-        self._incidents(workflow, sent, now_ms)
+        if workflow.troubled or workflow.header.troubles:
+            self._incidents(workflow, sent, now_ms)
         self._answers(workflow, sent, now_ms)
+        wake_ms = None if made is None else self._commands(workflow, sent, made, now_ms)
+        if workflow.header.phase in CLOSED_PHASES and (made is None or not made.commands):
+            sent.commands.clear()
+            for lane in [lane for key, lane in self.lanes_missing if key == workflow.header.workflow_id]:
+                self._lane_missing(workflow, lane, IncidentState.CLOSED, now_ms)  # closed by rulings: nothing waits
+        return wake_ms
+
+    def _commands(self, workflow: Workflow, sent: Sent, made: Plan, now_ms: int) -> int | None:
         wake_ms = made.wake_at_ms
         for command in made.commands:
             again_ms = self._command(workflow, sent, command, now_ms)
@@ -87,10 +100,6 @@ class Outbox:
         for child in made.children:
             again_ms = self._request(workflow, sent, child, now_ms)
             wake_ms = again_ms if wake_ms is None else min(wake_ms, again_ms)
-        if workflow.header.phase in CLOSED_PHASES and not made.commands:
-            sent.commands.clear()
-            for lane in [lane for key, lane in self.lanes_missing if key == workflow.header.workflow_id]:
-                self._lane_missing(workflow, lane, IncidentState.CLOSED, now_ms)  # closed by rulings: nothing waits
         return wake_ms
 
     # --- echo -------------------------------------------------------------------------------------------------------
@@ -98,7 +107,7 @@ class Outbox:
     def _echo(self, workflow: Workflow, sent: Sent, now_ms: int) -> None:
         header = workflow.header
         said = echoed(workflow)
-        if header.phase is Phase.NONE or header.superseded or said == sent.echo:
+        if said == sent.echo or header.phase is Phase.NONE or header.superseded:
             return  # the echo of an id is that of its newest instance
         sent.echo = said
         echo = echo_of(workflow, now_ms)

@@ -11,6 +11,8 @@ from its start (`placing`, `parked`, `refolding`).
 
 from __future__ import annotations
 
+from typing import Final
+
 from amends.processors import records
 from amends.processors.admission import Admission
 from amends.processors.alarms import Alarms
@@ -19,7 +21,7 @@ from amends.processors.carrying import carries_of
 from amends.processors.contracts import ContractBook
 from amends.processors.emission import Emission, LedgerRecord
 from amends.processors.folding import Folding
-from amends.processors.outbox import Outbox, Sent, dead_record
+from amends.processors.outbox import Outbox, dead_record
 from amends.processors.placing import Place, closed_at_ms, is_forgotten
 from amends.processors.plan import plan
 from amends.processors.refolding import Refolding
@@ -27,10 +29,12 @@ from amends.processors.refolds import Refolds
 from amends.processors.slots import Slot, Slots, is_settled, may_unwind
 from amends.processors.state import CLOSED_PHASES, NOWHERE, Header
 from amends.processors.terms import Terms
-from amends.processors.timeouts import armed, timeout_of
+from amends.processors.timeouts import armed, soonest_ms, timeout_of
 from amends.processors.timers import Silences
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
+
+_FINISHING: Final = Phase.FINISHING
 
 
 class Partition:
@@ -185,12 +189,14 @@ class Partition:
         workflow = self._slots.hot(slot)
         sent = slot.sent
         assert sent is not None
-        made = plan(workflow, self.folded_to, now_ms, fresh=sent.commands)
+        made = None
+        if workflow.owing or workflow.header.phase is _FINISHING:
+            made = plan(workflow, self.folded_to, now_ms, fresh=sent.commands)
         self._admission.look(slot, workflow)
-        if made.commands:
+        if made is not None and made.commands:
             made.commands = self._admission.admit(slot, workflow, made.commands, sent.commands, now_ms)
         self._wakes.set(slot, self._outbox.fill(workflow, sent, made, now_ms))
-        self._leases.set(slot, self._lease_ms(workflow, sent, now_ms))
+        self._leases.set(slot, soonest_ms(workflow, self._silences, now_ms, sent.proposed))
         self._arm_carry(slot, workflow.header)
         if is_settled(workflow):
             self._slots.cool(slot)
@@ -216,13 +222,6 @@ class Partition:
             alarms.set(slot, None)
         self._admission.drop(slot)
         self._slots.drop(slot)
-
-    def _lease_ms(self, workflow: Workflow, sent: Sent, now_ms: int) -> int | None:
-        """When the next Timeout of a workflow is to be proposed: when it is due; and once proposed, each quarter lease
-        whatever a silence has added meanwhile, for the proposals are what splits the silence of a lone dead agent."""
-        proposed = sent.proposed
-        timers = armed(workflow, self._silences, now_ms)
-        return min((proposed.get(timer.name, timer.due_ms) for timer in timers), default=None)
 
     def _arm_carry(self, slot: Slot, header: Header) -> None:
         after_ms = self._terms.carry_after_ms
@@ -256,7 +255,7 @@ class Partition:
                 made.append(self._outbox.timeout(timeout_of(workflow, timer), folded_time_ms))
             elif timer.name in before:
                 sent.proposed[timer.name] = before[timer.name]
-        self._leases.set(slot, self._lease_ms(workflow, sent, folded_time_ms))
+        self._leases.set(slot, soonest_ms(workflow, self._silences, folded_time_ms, sent.proposed))
         return made
 
     def _propose_anew(self, folded_time_ms: int) -> None:
@@ -265,7 +264,7 @@ class Partition:
             workflow = self._slots.hot(slot)
             assert slot.sent is not None
             slot.sent.proposed = {}
-            self._leases.set(slot, self._lease_ms(workflow, slot.sent, folded_time_ms))
+            self._leases.set(slot, soonest_ms(workflow, self._silences, folded_time_ms, slot.sent.proposed))
 
     def _carry(self, slot: Slot, now_ms: int) -> list[Emission]:
         if slot.parked is not None:

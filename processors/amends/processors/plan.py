@@ -17,10 +17,10 @@ from amends.processors.runs import BOUNDS, Bounds, Run, ready
 from amends.processors.state import (
     CLOSED_PHASES,
     CLOSED_UNDO,
+    UNDO_DUE,
     Standing,
     Step,
     Undo,
-    UndoState,
     is_key_remembered,
     owed,
     standing,
@@ -75,19 +75,24 @@ def plan(
 
 
 def _is_commanded(workflow: Workflow, fresh: Mapping[tuple[object, ...], int], now_ms: int, made: Plan) -> bool:
-    """Whether all that is owed is under way, was commanded and need not be again yet, or is an incident. What became
-    ready by the last fact and was not a member of a run that was commanded, or was held back, is not in `fresh`."""
+    """Whether all that is owed is under way, was commanded and need not be again yet, or is an incident; where steps
+    stand in one order, all that is not held by a later one. What became ready by the last fact and was not a member of
+    a run that was commanded, or was held back, is not in `fresh`."""
     if len(workflow.owing) > COMMANDED_MAX or workflow.header.phase in CLOSED_PHASES:
         return False
     if not workflow.unsure.isdisjoint(workflow.owing):
         return False
+    if workflow.is_in_one_order:
+        first = workflow.first_in_order()
+        owed_now = [] if first is None else [first]
+    else:
+        owed_now = [workflow.steps[number] for number in workflow.owing]
     soonest_ms: int | None = None
-    for number in workflow.owing:
-        step = workflow.steps[number]
+    for step in owed_now:
         undo = step.undo
         if undo is None or undo.state in CLOSED_UNDO:
             return False
-        if undo.state is UndoState.DUE:
+        if undo.state is UNDO_DUE:
             until_ms = fresh.get((step.step_id, undo.generation, undo.attempt), 0)
             if until_ms <= now_ms:
                 return False

@@ -67,7 +67,9 @@ def is_workflow_key(key: bytes) -> bool:
 
 
 def _may_be_workflow_key(key: bytes) -> bool:
-    return not key.startswith(records.SEPARATOR) and records.SEPARATOR * 2 not in key and len(key) <= KEY_BYTES_MAX
+    if len(key) > KEY_BYTES_MAX:
+        return False
+    return b"\x00" not in key or not (key.startswith(records.SEPARATOR) or records.SEPARATOR * 2 in key)
 
 
 def _check_names(fact: Fact) -> None:

@@ -13,7 +13,7 @@ No I/O, clock, chance: `at_ms` is the append time of the fact, given by the brok
 from __future__ import annotations
 
 import dataclasses
-from typing import assert_never
+from typing import Final, assert_never
 
 from amends.processors import (
     acknowledging,
@@ -32,9 +32,11 @@ from amends.processors.diagnosis import Action, Signal
 from amends.processors.ladder import last_end_offset
 from amends.processors.policies import kept_policy, policy_trouble
 from amends.processors.state import (
+    ATTEMPT_OPEN,
+    BLANK_STEP,
     DEFAULT_WORKFLOW_LEASE_MS,
     NOWHERE,
-    AttemptState,
+    RUNNING,
     Header,
     Step,
     UndoState,
@@ -66,7 +68,12 @@ from amends.schemas.facts import (
 )
 from amends.schemas.policy import FailedBy
 
-_OF_AGENTS = (StepEvent, WorkflowEvent)
+_STARTED: Final = StepStatus.STARTED
+_HEARTBEAT: Final = StepStatus.HEARTBEAT
+_FAILED: Final = StepStatus.FAILED
+_WORKFLOW_STARTED: Final = WorkflowStatus.STARTED
+_AGENT: Final = Party.AGENT
+_UNBEGUN: Final = Phase.NONE
 
 UNREAD_MAX = 64
 """Records of one workflow that could not be read and are remembered one by one; of those beyond the count is kept."""
@@ -88,7 +95,7 @@ def fold(workflow: Workflow, fact: Fact, contract: str, offset: int, at_ms: int,
             _heard_again(workflow, at_ms)
     else:
         workflow.put_header(replace(header, folded_to=offset))
-    if isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.STARTED:
+    if isinstance(fact, WorkflowEvent) and fact.status is _WORKFLOW_STARTED:
         _fold_start(workflow, fact, offset, at_ms)
         return
     if isinstance(fact, Resolution) and fact.unread_offset is not None:
@@ -160,31 +167,27 @@ def was_read(workflow: Workflow, unread_offset: int, at_ms: int, by: str) -> Non
 
 def _belongs(workflow: Workflow, fact: Fact, offset: int, at_ms: int) -> bool:
     header = workflow.header
-    if header.phase is Phase.NONE and header.started_offset != NOWHERE:
+    if header.phase is not _UNBEGUN and fact.workflow_offset in (header.started_offset, UNKNOWN_OFFSET):
+        return True
+    if header.phase is _UNBEGUN and header.started_offset != NOWHERE:
         reason = f"it began at offset {header.started_offset}, which the ledger no longer holds: nothing is folded"
         workflow.with_trouble("start_gone", reason, offset, at_ms)
         return False
-    if header.phase is Phase.NONE:
+    if header.phase is _UNBEGUN:
         workflow.with_trouble("stray", f"a {type(fact).__name__} of a workflow whose start nobody knows", offset, at_ms)
         return False
-    if fact.workflow_offset not in (UNKNOWN_OFFSET, header.started_offset):
-        workflow.with_trouble(
-            "stray",
-            f"a {type(fact).__name__} of the instance that began at offset {fact.workflow_offset}, which is not held",
-            offset,
-            at_ms,
-        )
-        return False
-    return True
+    reason = f"a {type(fact).__name__} of the instance that began at offset {fact.workflow_offset}, which is not held"
+    workflow.with_trouble("stray", reason, offset, at_ms)
+    return False
 
 
 def _renews(workflow: Workflow, fact: Fact) -> bool:
     """Any fact of the owner renews its heartbeat. Who is refused the id of a workflow is not its owner; who has not
     heard yet of the epoch it is in (the fold was down, or late) still is."""
     header = workflow.header
-    if header.phase is not Phase.RUNNING or not isinstance(fact, _OF_AGENTS):
+    if header.phase is not RUNNING or not isinstance(fact, (StepEvent, WorkflowEvent)):
         return False
-    if fact.writer is not Party.AGENT or fact.workflow_offset not in (UNKNOWN_OFFSET, header.started_offset):
+    if fact.writer is not _AGENT or fact.workflow_offset not in (UNKNOWN_OFFSET, header.started_offset):
         return False
     if isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.STARTED:
         return fact.attributes.get("on_existing") == "resume"
@@ -318,7 +321,7 @@ def _fold_timeout(workflow: Workflow, fact: Timeout, offset: int, at_ms: int, si
 def _is_step_due(step: Step, fact: Timeout, at_ms: int) -> bool:
     return any(
         a.name == fact.attempt
-        and a.state is AttemptState.OPEN
+        and a.state is ATTEMPT_OPEN
         and a.armed_offset == fact.armed_offset
         and at_ms >= a.armed_at_ms + a.lease_ms
         for a in step.attempts
@@ -347,22 +350,31 @@ def born_turned(workflow: Workflow, asked: Header, offset: int, at_ms: int) -> N
 def _fold_step(workflow: Workflow, fact: StepEvent, contract: str, offset: int, at_ms: int) -> None:
     step = workflow.find(fact.step_id)
     if step is None:
-        if fact.status is StepStatus.HEARTBEAT:
+        if fact.status is _HEARTBEAT:
             return
-        step = Step(len(workflow.steps), fact.step_id, in_words(fact.tool_name), fact.epoch, offset, at_ms)
-    if contract and not step.contract:
+        step = replace(
+            BLANK_STEP,
+            number=len(workflow.steps),
+            step_id=fact.step_id,
+            tool_name=in_words(fact.tool_name),
+            epoch=fact.epoch,
+            first_offset=offset,
+            first_at_ms=at_ms,
+            contract=contract,
+        )
+    elif contract and not step.contract:
         step = replace(step, contract=contract)
     before_known = step.number < len(workflow.steps)
     after = attempts.fold_step_event(step, fact, workflow.contract_of(step), offset, at_ms)
-    succeeded = workflow.header.phase is Phase.SUCCEEDED
-    if succeeded and fact.status is StepStatus.STARTED and not before_known and not workflow.is_condemned(after):
+    started = fact.status is _STARTED
+    if started and not before_known and workflow.header.phase is Phase.SUCCEEDED and not workflow.is_condemned(after):
         reason = f"{step.tool_name} was started after the workflow had succeeded"
         after = attempts.with_trouble(after, "effect_after_success", reason, offset, at_ms)
-    if fact.status is not StepStatus.HEARTBEAT:
+    if fact.status is not _HEARTBEAT:
         after = approving.after_step_event(workflow, after, fact, offset, at_ms)
-    if fact.status is StepStatus.STARTED and FENCE in fact.attributes:
+    if started and FENCE in fact.attributes:
         workflow.put_header(replace(workflow.header, fenced_offset=offset))
-    failed = fact.status is StepStatus.FAILED and failing.has_failed_anew(step, after, fact.attempt)
+    failed = fact.status is _FAILED and failing.has_failed_anew(step, after, fact.attempt)
     put(workflow, after, offset, at_ms)
     if failed:
         failing.count_failed_call(workflow, after, fact.epoch, offset, at_ms)

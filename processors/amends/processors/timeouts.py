@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from amends.processors.ladder import Rung, climb, last_end_offset
 from amends.processors.policies import finish_due_ms
 from amends.processors.state import (
+    ATTEMPT_OPEN,
     CLOSED_UNDO,
     NOWHERE,
-    AttemptState,
+    RUNNING,
     Header,
     Standing,
     Step,
@@ -69,6 +70,35 @@ def armed(workflow: Workflow, silences: Silences, now_ms: int) -> Iterator[Armed
             yield from _of_ladder(workflow, workflow.steps[number], now_ms, condemned=False)
 
 
+def soonest_ms(
+    workflow: Workflow, silences: Silences, now_ms: int, proposed: Mapping[tuple[object, ...], int]
+) -> int | None:
+    """Return when the next Timeout is to be proposed, None if never.
+
+    Args:
+        proposed: when what was proposed is to be again, by name, whatever a silence has added to its time meanwhile:
+            the proposals are what splits the silence of a lone dead agent.
+    """
+    header = workflow.header
+    if (
+        header.phase is not RUNNING
+        or header.turns
+        or header.troubles
+        or header.deadline_ms is not None
+        or workflow.undoing
+        or proposed
+    ):
+        timers = armed(workflow, silences, now_ms)
+        return min((proposed.get(timer.name, timer.due_ms) for timer in timers), default=None)
+    # Most facts are of agents that go on: what is armed is their heartbeat and the leases of their calls.
+    soonest = silences.heartbeat_due_ms(header.armed_at_ms, header.lease_ms)
+    for number in workflow.live:
+        for attempt in workflow.steps[number].attempts:
+            if attempt.state is ATTEMPT_OPEN:
+                soonest = min(soonest, attempt.armed_at_ms + attempt.lease_ms)
+    return soonest
+
+
 def _is_bound(header: Header) -> bool:
     """Whether the deadline still ends something. Past its pivot a workflow has a time of its own to be finished in."""
     running = header.phase in (Phase.RUNNING, Phase.FINISHING) and not header.finishing_since_ms
@@ -94,7 +124,7 @@ def timeout_of(workflow: Workflow, timer: Armed) -> Timeout:
 
 def _of_attempts(step: Step) -> Iterator[Armed]:
     for attempt in step.attempts:
-        if attempt.state is AttemptState.OPEN:
+        if attempt.state is ATTEMPT_OPEN:
             due_ms = attempt.armed_at_ms + attempt.lease_ms
             name = (TimeoutKind.STEP, attempt.armed_offset, step.step_id, attempt.name, None, None)
             yield Armed(due_ms, attempt.lease_ms, name, attempt.epoch)

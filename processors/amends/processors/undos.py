@@ -26,8 +26,23 @@ Rules
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from amends.processors.attempts import with_trouble, without_trouble
-from amends.processors.state import CLOSED_UNDO, NOWHERE, Step, Undo, UndoState, in_words, is_key_remembered, replace
+from amends.processors.state import (
+    BLANK_UNDO,
+    CLOSED_UNDO,
+    NOWHERE,
+    UNDO_DEAD,
+    UNDO_DUE,
+    UNDO_OPEN,
+    Step,
+    Undo,
+    UndoState,
+    in_words,
+    is_key_remembered,
+    replace,
+)
 from amends.processors.windows import is_closed
 from amends.schemas.contract import COMPARE, Contract, Idempotency, UndoTerms
 from amends.schemas.facts import ACCEPTED, CHANGED_SINCE, Decision, Resolution, UndoEvent, UndoStatus
@@ -36,15 +51,19 @@ UNDO_FAILED = "undo_failed"
 GIVEN_UP = (UNDO_FAILED, "changed_since")
 """Kinds of incidents of an undo that was given up on: each has its dead letter."""
 
+_STARTED: Final = UndoStatus.STARTED
+_UNDONE: Final = UndoStatus.UNDONE
+_NOTHING_TO_UNDO: Final = UndoStatus.NOTHING_TO_UNDO
+_DEFAULT_LEASE_MS = UndoTerms(handler="", lane="").lease_ms
 _STARTED_KEPT_MAX = 32
 
 
 def fold_undo_event(step: Step, fact: UndoEvent, contract: Contract | None, offset: int, at_ms: int) -> Step:
     """Return the step after `fact`; the same object where it changes nothing."""
-    undo = step.undo or Undo()
-    if fact.status is UndoStatus.STARTED:
+    undo = step.undo or BLANK_UNDO
+    if fact.status is _STARTED:
         return _started(step, undo, fact, offset, at_ms)
-    if fact.status in (UndoStatus.UNDONE, UndoStatus.NOTHING_TO_UNDO):
+    if fact.status is _UNDONE or fact.status is _NOTHING_TO_UNDO:
         return _closed(step, undo, fact, at_ms)
     if fact.generation != undo.generation or fact.attempt != undo.attempt:
         return _given_up_later(step, undo, fact, contract, offset, at_ms)
@@ -86,7 +105,7 @@ def with_undo_due(step: Step, at_ms: int) -> Step:
     """Return the step with an undo that is owed: a first one, or the next generation after a new effect."""
     undo = step.undo
     if undo is None:
-        return replace(step, undo=Undo(not_before_ms=at_ms))
+        return replace(step, undo=replace(BLANK_UNDO, not_before_ms=at_ms))
     if undo.state not in CLOSED_UNDO:
         return step
     generation = undo.generation + 1
@@ -163,23 +182,24 @@ def forgotten_at_ms(undo: Undo, contract: Contract | None) -> int | None:
 def _started(step: Step, undo: Undo, fact: UndoEvent, offset: int, at_ms: int) -> Step:
     if fact.generation != undo.generation:
         return step
+    changes: dict[str, Any] = {}
     if all(attempt != fact.attempt for attempt, _ in undo.started):
-        undo = replace(undo, started=(*undo.started, (fact.attempt, offset))[-_STARTED_KEPT_MAX:])
+        changes["started"] = (*undo.started, (fact.attempt, offset))[-_STARTED_KEPT_MAX:]
     if undo.first_opened_at_ms == 0:
-        undo = replace(undo, first_opened_at_ms=at_ms)
+        changes["first_opened_at_ms"] = at_ms
     if undo.first_started_offset == NOWHERE:
-        undo = replace(undo, first_started_offset=offset)
-    if undo.state is UndoState.DUE and fact.attempt == undo.attempt:
-        lease_ms = fact.lease_ms or UndoTerms(handler="", lane="").lease_ms
-        undo = replace(undo, state=UndoState.OPEN, owner=fact.owner, opened_at_ms=at_ms, lease_ms=lease_ms)
-    return replace(step, undo=undo)
+        changes["first_started_offset"] = offset
+    if undo.state is UNDO_DUE and fact.attempt == undo.attempt:
+        lease_ms = fact.lease_ms or _DEFAULT_LEASE_MS
+        changes |= {"state": UNDO_OPEN, "owner": fact.owner, "opened_at_ms": at_ms, "lease_ms": lease_ms}
+    return replace(step, undo=replace(undo, **changes))
 
 
 def _closed(step: Step, undo: Undo, fact: UndoEvent, at_ms: int) -> Step:
     if fact.generation < undo.floor or fact.generation > undo.generation:
         return step
     current = (fact.generation, fact.attempt) == (undo.generation, undo.attempt)
-    undone = fact.status is UndoStatus.UNDONE
+    undone = fact.status is _UNDONE
     if undo.state in CLOSED_UNDO and not (undone and undo.state is UndoState.LOSS):
         return step
     if not undone and not current:  # an older "nothing to undo" speaks of an older world
@@ -196,7 +216,7 @@ def _closed(step: Step, undo: Undo, fact: UndoEvent, at_ms: int) -> Step:
         covered_before=since,
         evidence=in_words(fact.evidence),
         pending="",
-        version=undo.version + (1 if undo.state is UndoState.DEAD else 0),
+        version=undo.version + (1 if undo.state is UNDO_DEAD else 0),
     )
     return _without_troubles(replace(step, undo=closed), at_ms, "the undo took")
 

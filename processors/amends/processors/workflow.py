@@ -16,13 +16,18 @@ from amends.processors.dependencies import WINDOW_OPEN, Dependencies
 from amends.processors.elsewhere import Coverage, is_covered_by_another, may_have_undone
 from amends.processors.policies import policy_of
 from amends.processors.state import (
+    ABSENT,
     CLOSED_UNDO,
+    OPEN,
+    PRESENT,
     TURNED_PHASES,
+    UNDO_DEAD,
+    UNDO_DUE,
+    UNDO_OPEN,
+    UNKNOWN,
     Header,
-    Standing,
     Step,
     Trouble,
-    UndoState,
     has_open_attempt,
     is_condemned,
     open_trouble,
@@ -33,6 +38,8 @@ from amends.processors.state import (
 from amends.processors.windows import Timetable, closes_at_ms, next_at_ms
 from amends.schemas.contract import Contract, Effect
 from amends.schemas.policy import Around
+
+_LIVE, _UNSURE, _UNDOING, _TROUBLED, _ASKED, _CONDEMNED, _OWING, _CLIMBING = (1 << bit for bit in range(8))
 
 
 class Contracts(Protocol):
@@ -61,6 +68,7 @@ class Workflow:
     _marks: dict[int, int] = field(default_factory=dict[int, int])  # which of the sets above a step is in
     _dependencies: Dependencies | None = None
     _moved: set[int] = field(default_factory=set[int])  # steps that changed since the order was last asked for
+    _names_data: bool = False  # whether any step says what it names: then what was built on what is no chain
     coverage: Coverage = field(default_factory=Coverage)  # who may undo whom beside its own undo
     order: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # (first offset, number), ascending
     changed: set[int | None] = field(default_factory=set[int | None])
@@ -114,46 +122,69 @@ class Workflow:
 
     def index(self, step: Step) -> None:
         """Bring the sets up to date for one step."""
-        number, undo = step.number, step.undo
+        undo = step.undo
         what = standing(step)
-        if what is Standing.OPEN:
-            marks = 3
-        elif what is Standing.PRESENT:
-            marks = 1 if has_open_attempt(step) else 0
+        if what is OPEN:
+            marks = _LIVE | _UNSURE
+        elif what is PRESENT:
+            marks = _LIVE if has_open_attempt(step) else 0
         else:  # an open attempt would have made it open
-            marks = 2 if what is Standing.UNKNOWN else 0
-        if undo is not None and undo.state is UndoState.OPEN:
-            marks |= 4
+            marks = _UNSURE if what is UNKNOWN else 0
+        if undo is not None and undo.state is UNDO_OPEN:
+            marks |= _UNDOING
         if step.troubles:
-            marks |= 8
+            marks |= _TROUBLED
         if step.approval is not None:
-            marks |= 16
-        if self._marks.get(number, 0) != marks:  # mostly nothing moves: five sets are not touched for each fact
-            self._marks[number] = marks
-            _mark(self.live, number, bool(marks & 1))
-            _mark(self.unsure, number, bool(marks & 2))
-            _mark(self.undoing, number, bool(marks & 4))
-            _mark(self.troubled, number, bool(marks & 8))
-            _mark(self.asked, number, bool(marks & 16))
+            marks |= _ASKED
         if self.header.turns:
-            self._index_condemned(step)
+            marks |= self._index_condemned(step, marks)
+        if step.flow is not None:
+            self._names_data = True
+        self._mark(step.number, marks)
 
-    def _index_condemned(self, step: Step) -> None:
-        """Bring up to date what is only kept once something is condemned. It runs for each fact of an undo: what
-        nobody declared costs a look at the contract."""
+    def _index_condemned(self, step: Step, marks: int) -> int:
+        """Bring up to date what is only kept once something is condemned, and return the marks of that. It runs for
+        each fact of an undo: what nobody declared costs a look at the contract."""
         number, contract = step.number, self.contract_of(step)
         condemned = is_condemned(step, self.header.turns)
-        owing = condemned and owed(step, contract) is not Standing.ABSENT
-        _mark(self.condemned, number, condemned)
-        _mark(self.owing, number, owing)
+        owing = condemned and owed(step, contract) is not ABSENT
         terms = contract.undo if contract is not None else None
         if condemned and terms is not None and (terms.covers or terms.agent_tool):
             self.coverage.note(step, contract)
-        covered = owing and self.coverage.is_used and is_covered_by_another(self, step)
-        _mark(self.climbing, number, owing and not covered and _is_climbing(step))
+        more = (_CONDEMNED if condemned else 0) | (_OWING if owing else 0)
+        covered = False
+        if owing and self.coverage.is_used:
+            self._mark(number, marks | more)  # who is covered by whom is asked of the sets
+            covered = is_covered_by_another(self, step)
+        if owing and not covered and _is_climbing(step):
+            more |= _CLIMBING
         if terms is not None and terms.window_ms is not None:
             self.windows.set(number, next_at_ms(step, contract) if owing and not covered else None)
         self._moved.add(number)
+        return more
+
+    def _mark(self, number: int, marks: int) -> None:
+        """Put a step into the sets that `marks` names, and take it out of the others. Mostly nothing moves: then no set
+        is touched."""
+        moved = self._marks.get(number, 0) ^ marks
+        if not moved:
+            return
+        self._marks[number] = marks
+        for mark, numbers in (
+            (_LIVE, self.live),
+            (_UNSURE, self.unsure),
+            (_UNDOING, self.undoing),
+            (_TROUBLED, self.troubled),
+            (_ASKED, self.asked),
+            (_CONDEMNED, self.condemned),
+            (_OWING, self.owing),
+            (_CLIMBING, self.climbing),
+        ):
+            if moved & mark:
+                if marks & mark:
+                    numbers.add(number)
+                else:
+                    numbers.discard(number)
 
     def reindex(self) -> None:
         """Rebuild every index, after a restore or a turn."""
@@ -167,12 +198,11 @@ class Workflow:
         """Return what was built on what, true as of the last fact. Kept from the first time it is asked for; facts
         between two plans cost it nothing but the steps they changed. What is but a chain is made anew."""
         if self._dependencies is None:
-            lifo = not policy_of(self.header).parallel_undos
-            if len(self.steps) <= STEPS_MAX and (lifo or all(step.flow is None for step in self.steps)):
+            if self.is_in_one_order:
                 self._moved.clear()
                 in_order = (self.steps[number] for _, number in self.order)
                 return Chain((step, self._holds(step), self._closes_at_ms(step)) for step in in_order)
-            self._dependencies = Dependencies(lifo=lifo)
+            self._dependencies = Dependencies(lifo=not policy_of(self.header).parallel_undos)
             self._dependencies.build(
                 (step, self._told(step), self._holds(step), self._closes_at_ms(step)) for step in self.steps
             )
@@ -182,6 +212,20 @@ class Workflow:
                 self._dependencies.put(step, self._told(step), self._holds(step), self._closes_at_ms(step))
         self._moved.clear()
         return self._dependencies
+
+    @property
+    def is_in_one_order(self) -> bool:
+        """Whether each step was built on the one before it, as `order_of_undoing` has it."""
+        if self._dependencies is not None or len(self.steps) > STEPS_MAX:
+            return False
+        return not self._names_data or not policy_of(self.header).parallel_undos
+
+    def first_in_order(self) -> Step | None:
+        """Return the step that holds all others that stand in one order; None if nothing is to be undone."""
+        for _, number in reversed(self.order):
+            if self._holds(self.steps[number]):
+                return self.steps[number]
+        return None
 
     def _told(self, step: Step) -> Sequence[int]:
         """Return the steps that this one says it was built on."""
@@ -200,7 +244,7 @@ class Workflow:
 
     def _is_pending(self, step: Step) -> bool:
         """Whether what this step was built on waits for it. A failed undo never blocks, unless its policy says so."""
-        if step.number not in self.owing or step.undo is None or step.undo.state is not UndoState.DEAD:
+        if step.number not in self.owing or step.undo is None or step.undo.state is not UNDO_DEAD:
             return step.number in self.owing
         policy = policy_of(self.header)
         halts = policy.before_irreversible if step.effect is Effect.IRREVERSIBLE else policy.around_waiting
@@ -240,11 +284,4 @@ def _is_climbing(step: Step) -> bool:
     """Whether a step that is owed may be brought on by time alone: it climbs the ladder, or its undo may be forgotten
     by the remote."""
     undo = step.undo
-    return undo is None or undo.state in CLOSED_UNDO or (undo.state is UndoState.DUE and undo.doubt)
-
-
-def _mark(numbers: set[int], number: int, member: bool) -> None:
-    if member:
-        numbers.add(number)
-    else:
-        numbers.discard(number)
+    return undo is None or undo.state in CLOSED_UNDO or (undo.state is UNDO_DUE and undo.doubt)
