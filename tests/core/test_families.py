@@ -432,6 +432,28 @@ def test_a_start_that_comes_while_the_child_is_looked_for_is_born_turned() -> No
     assert (made.phase("p"), made.phase("d")) == ("COMPENSATED", "COMPENSATED")
 
 
+def test_a_resumption_that_comes_while_its_announcement_is_looked_for_is_turned() -> None:
+    """Seen by the simulation: the child is held under an earlier announcement, which the turn does not condemn."""
+    made = Families()
+    made.start("p")
+    made.child("p", "d")
+    made.did("d", "ship", SHIP)
+    begun = made.starts["d"]
+    made.said("p", WorkflowStatus.SAVEPOINT, savepoint="s")
+    second = made.announce("p", "d")
+    made.said("p", WorkflowStatus.ROLLBACK_REQUESTED, savepoint="s")
+    made.settle(only=lambda partition: partition != made.partition_of("d"))
+    engine, partition = made.engines[1], made.partition_of("d")
+    while engine.fold_next(partition):
+        pass
+    made.start("d", parent="p", announced=second)
+    made.starts["d"] = begun
+    while engine.fold_next(partition):
+        pass
+    made.settle()
+    assert (made.phase("d"), made.undone) == ("COMPENSATED", ["ship"])
+
+
 def test_an_id_of_somebody_else_is_left_alone() -> None:
     made = Families()
     made.start("d")

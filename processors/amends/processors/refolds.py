@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amends.processors import asking
+from amends.processors import asking, saga
 from amends.processors.contracts import ContractBook
 from amends.processors.emission import LedgerRecord
 from amends.processors.outbox import Sent
@@ -150,13 +150,24 @@ class Refolds:
             adopted.append(slot)
         if is_found:
             return adopted, parked
+        resumed = self._resumed_meanwhile(gathering.key, request)
         if all(waits.offset != record.offset for waits in gathering.unplaced):
             gathering.unplaced.insert(0, record)
         unborn = asking.unborn(
             gathering.key.decode(), request, parked.started, record.appended_at_ms, is_gone=gathering.is_gone
         )
         parked.workflow, parked.sent, parked.parked = self._as_ours(unborn), Sent(), None
-        return [*adopted, parked], None
+        for slot in resumed:
+            workflow = self._slots.hot(slot)
+            asking.asked(workflow, request, record.offset)
+            saga.born_turned(workflow, unborn.header, workflow.header.folded_to, at_ms)
+        return [*adopted, parked, *resumed], None
+
+    def _resumed_meanwhile(self, key: bytes, request: WorkflowEvent) -> list[Slot]:
+        """Return the child that was held under another announcement, if it was resumed under the one that is asked for
+        while that was looked for on the ledger: its STARTED met nobody who had asked."""
+        held = (slot for slot in self._slots.of(key) if slot.parked is None)
+        return [slot for slot in held if asking.is_asked(self._slots.hot(slot).header.family, request)]
 
     def _request_of(self, gathering: Gathering) -> tuple[LedgerRecord, WorkflowEvent]:
         assert gathering.named_by is not None  # it stands where the stretch ends, or before
