@@ -63,7 +63,18 @@ TLS = {
         "existingSecret": "registry",
         "tls": {"existingSecret": "registry-ca"},
     },
+    "processors": {"kafka": {"secretOptions": {"sasl.password": {"name": "kafka-processor", "key": "password"}}}},
+    "compensators": {"payments": {"kafka": {"tlsExistingSecret": "kafka-payments"}}},
     "redis": {"url": "", "existingSecret": "redis-url", "urlKey": "whole", "tls": {"existingSecret": "redis-ca"}},
+}
+SENTINELS = {
+    "redis": {
+        "url": "rediss+sentinel://s-1:26379,s-2:26379/main/0",
+        "user": "undo",
+        "passwordSecret": {"name": "redis"},
+        "sentinel": {"user": "watcher", "passwordSecret": {"name": "sentinels", "key": "pw"}},
+        "tls": {"existingSecret": "redis-ca", "certificateKey": "tls.crt", "privateKeyKey": "tls.key"},
+    }
 }
 WATCHED = {
     "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
@@ -100,6 +111,7 @@ CASES = {
     "several lanes": merged(DEFAULT, LANES),
     "another engine": merged(DEFAULT, ANOTHER_ENGINE),
     "secured": merged(DEFAULT, TLS),
+    "sentinels": merged(DEFAULT, SENTINELS),
     "watched": merged(DEFAULT, LANES, WATCHED),
     "lanes of another team": merged(DEFAULT, ELSEWHERE),
     "upgrade": merged(DEFAULT, UPGRADE),
@@ -151,7 +163,7 @@ def test_no_two_objects_share_a_name(case: Objects) -> None:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Stands for /etc/amends in a container: the client looks into the certificates it is given."""
     folder = tmp_path_factory.mktemp("etc")
-    for secret in ("kafka-tls", "registry-tls"):
+    for secret in ("kafka-tls", "registry-tls", "redis-tls"):
         (folder / secret).mkdir()
         key, certificate = str(folder / secret / "tls.key"), str(folder / secret / "tls.crt")
         made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=amends", "-days", "1"]
@@ -203,19 +215,42 @@ def test_numbers_are_written_as_numbers(rendered: dict[str, Objects]) -> None:
 
 
 def test_options_of_the_client_and_certificates_reach_every_part(rendered: dict[str, Objects], files: Path) -> None:
-    for _, container in rendered["secured"].containers():
+    for owner, container in rendered["secured"].containers():
+        is_processor = owner["kind"] == "StatefulSet"
         options = load_settings(KafkaSettings, "kafka", given_to(container, files)).options
         assert options == {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "SCRAM-SHA-512",
             "sasl.username": "secret kafka-user name",
-            "sasl.password": "secret kafka-user password",
+            "sasl.password": f"secret {'kafka-processor' if is_processor else 'kafka-user'} password",
             "ssl.ca.location": f"{files}/kafka-tls/ca.crt",
             "ssl.certificate.location": f"{files}/kafka-tls/tls.crt",
             "ssl.key.location": f"{files}/kafka-tls/tls.key",
         }
         mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
         assert mounts["kafka-tls"]["mountPath"] == "/etc/amends/kafka-tls"
+        volumes = {volume["name"]: volume for volume in owner["spec"]["template"]["spec"]["volumes"]}
+        own = "kafka-payments" if owner["kind"] == "Deployment" else "kafka-tls"
+        assert volumes["kafka-tls"]["secret"]["secretName"] == own
+
+
+def test_certificates_and_passwords_of_redis_reach_compensators(rendered: dict[str, Objects], files: Path) -> None:
+    for case, url in (
+        ("secured", "redis://:pw@there/0"),
+        ("sentinels", "rediss+sentinel://s-1:26379,s-2:26379/main/0"),
+    ):
+        for owner, container in rendered[case].containers():
+            if owner["kind"] == "Deployment":
+                settings = load_settings(CompensatorSettings, "compensator", given_to(container, files))
+                assert settings.redis_url is not None
+                assert settings.redis_url.get_secret_value() == url
+                assert settings.redis_ssl_ca_location == f"{files}/redis-tls/ca.crt"
+    (container,) = [c for owner, c in rendered["sentinels"].containers() if owner["kind"] == "Deployment"]
+    settings = load_settings(CompensatorSettings, "compensator", given_to(container, files))
+    assert (settings.redis_user, settings.redis_sentinel_user) == ("undo", "watcher")
+    assert settings.redis_password is not None
+    assert settings.redis_password.get_secret_value() == "secret redis password"
+    assert settings.redis_ssl_key_location == f"{files}/redis-tls/tls.key"
 
 
 def test_in_an_upgrade_the_records_of_the_release_are_written(rendered: dict[str, Objects], files: Path) -> None:
@@ -368,6 +403,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a lane without modules": ({"compensators": {"crm": {}}}, "compensators.crm.modules is wanted"),
     "a password in a URL": ({"redis": {"url": "redis://:pw@redis:6379"}}, "/redis/url"),
     "a password as an option": ({"kafka": {"options": {"sasl.password": "pw"}}}, "sasl.password"),
+    "an option twice": (
+        {"kafka": {"options": {"client.id": "a"}, "secretOptions": {"client.id": {"name": "a", "key": "b"}}}},
+        "client.id is an option and a secret option",
+    ),
+    "half a certificate of Redis": (
+        {"redis": {"tls": {"existingSecret": "tls", "privateKeyKey": "tls.key"}}},
+        "redis.tls: certificateKey and privateKeyKey, both or neither",
+    ),
     "half a certificate": (
         {"kafka": {"tls": {"existingSecret": "tls", "certificateKey": "tls.crt"}}},
         "certificateKey and privateKeyKey, both or neither",

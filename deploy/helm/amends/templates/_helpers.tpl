@@ -63,11 +63,14 @@ amends/lane: {{ . | quote }}
 {{- join "," $lanes }}
 {{- end }}
 
-{{/* What every part is told. */}}
+{{/* What every part is told: takes (dict "root" $ "kafka" what the part has of its own: options, secretOptions, tlsExistingSecret). */}}
 {{- define "amends.env" -}}
-{{- $kafka := .Values.kafka }}
+{{- $kafka := .root.Values.kafka }}
+{{- $own := .kafka | default dict }}
+{{- $options := mergeOverwrite (deepCopy $kafka.options) (deepCopy ($own.options | default dict)) }}
+{{- $secretOptions := mergeOverwrite (deepCopy $kafka.secretOptions) (deepCopy ($own.secretOptions | default dict)) }}
 - name: AMENDS_MODE
-  value: {{ .Values.mode | quote }}
+  value: {{ .root.Values.mode | quote }}
 - name: AMENDS_KAFKA__BOOTSTRAP_SERVERS
   value: {{ required "kafka.bootstrapServers is wanted: host:port, separated by commas" $kafka.bootstrapServers | quote }}
 - name: AMENDS_KAFKA__TOPIC_PREFIX
@@ -75,34 +78,39 @@ amends/lane: {{ . | quote }}
 - name: AMENDS_KAFKA__DEAD_LETTER_PREFIX
   value: {{ $kafka.deadLetterPrefix | quote }}
 - name: AMENDS_KAFKA__LANES
-  value: {{ include "amends.lanes" . | quote }}
+  value: {{ include "amends.lanes" .root | quote }}
 - name: AMENDS_KAFKA__PARTITIONS
   value: {{ $kafka.partitions | int64 | quote }}
 - name: AMENDS_KAFKA__REPLICATION_FACTOR
   value: {{ $kafka.replicationFactor | int64 | quote }}
 - name: AMENDS_KAFKA__LEDGER_RETENTION_MS
   value: {{ $kafka.ledgerRetentionMs | int64 | quote }}
+- name: AMENDS_PROCESSOR__ENGINE
+  value: {{ .root.Values.processors.engine | quote }}
 {{- with $kafka.recordsOf }}
 - name: AMENDS_KAFKA__RECORDS_OF
   value: {{ . | quote }}
 {{- end }}
-{{- range $option, $value := $kafka.options }}
+{{- range $option, $value := $options }}
+{{- if hasKey $secretOptions $option }}
+{{- fail (printf "kafka: %s is an option and a secret option; leave one out" $option) }}
+{{- end }}
 - name: {{ include "amends.kafkaOption" $option }}
   value: {{ $value | toString | quote }}
 {{- end }}
-{{- range $option, $secret := $kafka.secretOptions }}
+{{- range $option, $secret := $secretOptions }}
 - name: {{ include "amends.kafkaOption" $option }}
   valueFrom:
     secretKeyRef:
       name: {{ $secret.name }}
       key: {{ $secret.key }}
 {{- end }}
+{{- if include "amends.kafkaTls" . }}
 {{- with $kafka.tls }}
-{{- if .existingSecret }}
 {{- if ne (empty .certificateKey) (empty .privateKeyKey) }}
 {{- fail "kafka.tls: certificateKey and privateKeyKey, both or neither" }}
 {{- end }}
-{{- if not (hasKey $kafka.options "security.protocol") }}
+{{- if not (hasKey $options "security.protocol") }}
 - name: AMENDS_KAFKA__SECURITY_PROTOCOL
   value: {{ .protocol | quote }}
 {{- end }}
@@ -116,6 +124,11 @@ amends/lane: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* The name of the secret with a part's certificates; empty for none. Takes what amends.env takes. */}}
+{{- define "amends.kafkaTls" -}}
+{{- (.kafka | default dict).tlsExistingSecret | default .root.Values.kafka.tls.existingSecret }}
 {{- end }}
 
 {{- define "amends.kafkaOption" -}}
@@ -204,23 +217,14 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
+{{/* Both take what amends.env takes. */}}
 {{- define "amends.mounts" -}}
 volumeMounts:
   - name: tmp
     mountPath: /tmp
-{{- if .Values.kafka.tls.existingSecret }}
-  - name: kafka-tls
-    mountPath: /etc/amends/kafka-tls
-    readOnly: true
-{{- end }}
-{{- if .Values.schemaRegistry.tls.existingSecret }}
-  - name: registry-tls
-    mountPath: /etc/amends/registry-tls
-    readOnly: true
-{{- end }}
-{{- if .Values.redis.tls.existingSecret }}
-  - name: redis-tls
-    mountPath: /etc/amends/redis-tls
+{{- range $name, $secret := include "amends.mounted" . | fromYaml }}
+  - name: {{ $name }}
+    mountPath: /etc/amends/{{ $name }}
     readOnly: true
 {{- end }}
 {{- end }}
@@ -229,22 +233,23 @@ volumeMounts:
 volumes:
   - name: tmp
     emptyDir: {}
-{{- with .Values.kafka.tls.existingSecret }}
-  - name: kafka-tls
+{{- range $name, $secret := include "amends.mounted" . | fromYaml }}
+  - name: {{ $name }}
     secret:
-      secretName: {{ . }}
+      secretName: {{ $secret }}
       defaultMode: 0440
 {{- end }}
-{{- with .Values.schemaRegistry.tls.existingSecret }}
-  - name: registry-tls
-    secret:
-      secretName: {{ . }}
-      defaultMode: 0440
 {{- end }}
-{{- with .Values.redis.tls.existingSecret }}
-  - name: redis-tls
-    secret:
-      secretName: {{ . }}
-      defaultMode: 0440
+
+{{/* Secrets with certificates, by the name of the folder they are mounted at. */}}
+{{- define "amends.mounted" -}}
+{{- with include "amends.kafkaTls" . }}
+kafka-tls: {{ . }}
+{{- end }}
+{{- with .root.Values.schemaRegistry.tls.existingSecret }}
+registry-tls: {{ . }}
+{{- end }}
+{{- with .root.Values.redis.tls.existingSecret }}
+redis-tls: {{ . }}
 {{- end }}
 {{- end }}

@@ -38,6 +38,41 @@
 {{- else }}
   value: {{ required "redis.url or redis.existingSecret is wanted" .url | quote }}
 {{- end }}
+{{- with .user }}
+- name: AMENDS_COMPENSATOR__REDIS_USER
+  value: {{ . | quote }}
+{{- end }}
+{{- if .passwordSecret.name }}
+- name: AMENDS_COMPENSATOR__REDIS_PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ .passwordSecret.name }}
+      key: {{ .passwordSecret.key }}
+{{- end }}
+{{- with .sentinel.user }}
+- name: AMENDS_COMPENSATOR__REDIS_SENTINEL_USER
+  value: {{ . | quote }}
+{{- end }}
+{{- if .sentinel.passwordSecret.name }}
+- name: AMENDS_COMPENSATOR__REDIS_SENTINEL_PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ .sentinel.passwordSecret.name }}
+      key: {{ .sentinel.passwordSecret.key }}
+{{- end }}
+{{- if .tls.existingSecret }}
+{{- if ne (empty .tls.certificateKey) (empty .tls.privateKeyKey) }}
+{{- fail "redis.tls: certificateKey and privateKeyKey, both or neither" }}
+{{- end }}
+- name: AMENDS_COMPENSATOR__REDIS_SSL_CA_LOCATION
+  value: /etc/amends/redis-tls/{{ .tls.caKey }}
+{{- if .tls.certificateKey }}
+- name: AMENDS_COMPENSATOR__REDIS_SSL_CERTIFICATE_LOCATION
+  value: /etc/amends/redis-tls/{{ .tls.certificateKey }}
+- name: AMENDS_COMPENSATOR__REDIS_SSL_KEY_LOCATION
+  value: /etc/amends/redis-tls/{{ .tls.privateKeyKey }}
+{{- end }}
+{{- end }}
 - name: AMENDS_COMPENSATOR__REDIS_CLUSTER
   value: {{ .cluster | quote }}
 - name: AMENDS_COMPENSATOR__REDIS_CHECK
