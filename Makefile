@@ -4,13 +4,17 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check bench simulate killing chaos proof upgrades helm up clean install
+.PHONY: demo test test-docker check bench simulate killing chaos proof upgrades helm up clean install
 
 demo: $(STAMP)
 	$(BIN)/amends demo $(ARGS)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(ARGS)
+
+# The image, the compose file and every scene in containers, for real; where no Docker answers, root has one meanwhile.
+test-docker: $(STAMP)
+	$(BIN)/python -m tests.containers $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -4,7 +4,9 @@ One broker and one Redis of each kind per session, started when the first test a
 flushes a server asks for `own_kafka` or `own_redis`. Tests share a broker by giving their topics a prefix of their own
 (`topic_prefix`).
 
-AMENDS_TEST_KAFKA (host:port) and AMENDS_TEST_REDIS (a URL) name servers to use in place of those we would start.
+Where they come from, first that can be had: AMENDS_TEST_KAFKA (host:port) and AMENDS_TEST_REDIS (a URL) name servers to
+use; containers of the images in docker-compose.yml, where a Docker answers; Apache Kafka by Java and Maven, and
+`redis-server`. AMENDS_TEST_SERVERS=containers or =programs takes only that kind.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from tests.containers.servers import start_kafka_container, start_redis_container, why_no_container
 
 from amends.local.kafka_server import KafkaServer, embedded_broker_binary, start_kafka, why_no_apache_kafka
 from amends.local.redis_server import RedisServer, embedded_redis_binary, start_redis, why_no_redis_server
@@ -23,6 +26,9 @@ from amends.local.redis_server import RedisServer, embedded_redis_binary, start_
 # Taken out of the environment: what tests start would refuse them as unknown settings.
 GIVEN_KAFKA = os.environ.pop("AMENDS_TEST_KAFKA", None)
 GIVEN_REDIS = os.environ.pop("AMENDS_TEST_REDIS", None)
+SERVERS = os.environ.pop("AMENDS_TEST_SERVERS", "any")
+if SERVERS not in {"any", "containers", "programs"}:
+    raise ValueError(f"AMENDS_TEST_SERVERS is {SERVERS!r}; there are any, containers, programs")
 
 NO_KAFKA = "no Apache Kafka: "
 NO_REDIS = "no Redis server: "
@@ -88,21 +94,33 @@ def topic_prefix() -> str:
 
 
 def _apache_kafka(given: str | None) -> Iterator[KafkaServer]:
-    reason = None if given else why_no_apache_kafka()
+    in_container = given is None and _in_container("kafka", NO_KAFKA)
+    reason = None if given or in_container else why_no_apache_kafka()
     if reason is not None:
         pytest.skip(NO_KAFKA + reason)
-    server = start_kafka(given, preference="apache")
+    server = start_kafka_container() if in_container else start_kafka(given, preference="apache")
     yield server
     server.stop()
 
 
 def _redis_server(given: str | None) -> Iterator[RedisServer]:
-    reason = None if given else why_no_redis_server()
+    in_container = given is None and _in_container("redis", NO_REDIS)
+    reason = None if given or in_container else why_no_redis_server()
     if reason is not None:
         pytest.skip(NO_REDIS + reason)
-    server = start_redis(given, preference="server")
+    server = start_redis_container() if in_container else start_redis(given, preference="server")
     yield server
     server.stop()
+
+
+def _in_container(service: str, missing: str) -> bool:
+    """Whether a server is to be a container; skips the test where it must be one and can't."""
+    if SERVERS == "programs":
+        return False
+    reason = why_no_container(service)
+    if reason is not None and SERVERS == "containers":
+        pytest.skip(missing + reason)
+    return reason is None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -65,6 +65,8 @@ class Play:
         self.handled: set[tuple[str, int]] = set()
         self.agents_began_s = 0.0
         self.processor_kills_ms = [] if attached else list(scene.processor_kills_ms)
+        # What is killed elsewhere is started again by others, and in their time.
+        self.deadline_ms = scene.deadline_ms * (2 if attached else 1)
         self.ending = Ending()
 
     def run(self) -> Ending:
@@ -112,7 +114,7 @@ class Play:
 
     def _watch(self) -> None:
         """Until every order has met its fate and the world is as it should be, or the deadline passes."""
-        end = time.monotonic() + self.scene.deadline_ms / 1000
+        end = time.monotonic() + self.deadline_ms / 1000
         while time.monotonic() < end:
             self._kill_held_callers()
             self._kill_processors()
@@ -123,7 +125,7 @@ class Play:
             time.sleep(LOOK_EVERY_S)
         settled = self.listener.ask(lambda narrator: {order for order in self.orders if narrator.settled(order)})
         waiting = ", ".join(order for order in self.orders if order not in settled) or "none"
-        self.ending.problems.append(f"not over after {self.scene.deadline_ms / 1000:.0f} s; not settled: {waiting}")
+        self.ending.problems.append(f"not over after {self.deadline_ms / 1000:.0f} s; not settled: {waiting}")
 
     def _is_over(self) -> bool:
         if not self.ending.before:

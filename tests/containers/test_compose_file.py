@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.architecture.parts import ROOT
-from tests.docker.compose_file import FILE, compose, is_ours, runs_on, services
+from tests.containers.compose_file import FILE, compose, is_ours, runs_on, services
 
 from amends.compensators.settings import CompensatorSettings
 from amends.console.configuration import sections
