@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from amends.local.children import make_folder, remove_folder
 
@@ -44,10 +45,10 @@ class Docker:
     def has_image(self, name: str) -> bool:
         return self.run("image", "inspect", name, check=False).returncode == 0
 
-    def inspect(self, name: str) -> dict[str, object]:
-        """Return what is known of one container, image or network."""
-        found: list[dict[str, object]] = json.loads(self.run("inspect", name).stdout)
-        return found[0]
+    def inspect(self, *names: str) -> list[dict[str, Any]]:
+        """Return what is known of each container."""
+        found: list[dict[str, Any]] = json.loads(self.run("inspect", *names).stdout)
+        return found
 
 
 def ran(

@@ -61,11 +61,12 @@ class Project:
 
     def container(self, service: str) -> str:
         """Return the id of the container of a service."""
-        return self.compose("ps", "-q", service).split()[0]
+        (found,) = self._containers(f"label=com.docker.compose.service={service}")
+        return found
 
     def state(self, service: str) -> dict[str, Any]:
         """Return Docker's word on the container of a service, `State` of its `inspect`."""
-        found: Any = self.docker.inspect(self.container(service))
+        (found,) = self.docker.inspect(self.container(service))
         return dict(found["State"], RestartCount=found["RestartCount"])
 
     def unhealthy(self) -> list[str]:
@@ -97,11 +98,15 @@ class Project:
 
     def service_at(self, address: str) -> str:
         """Return the service whose container has an address in the project's network."""
-        for name in self.running():
-            found: Any = self.docker.inspect(self.container(name))
+        for found in self.docker.inspect(*self._containers()):
             if any(network["IPAddress"] == address for network in found["NetworkSettings"]["Networks"].values()):
-                return name
+                return str(found["Config"]["Labels"]["com.docker.compose.service"])
         raise RuntimeError(f"no service of the project is at {address}")
+
+    def _containers(self, *filters: str) -> list[str]:
+        mine = (f"label=com.docker.compose.project={self.name}", "label=com.docker.compose.oneoff=False", *filters)
+        words = [word for one in mine for word in ("--filter", one)]
+        return self.docker.run("ps", "--all", "--quiet", *words).stdout.split()
 
     def left(self) -> list[str]:
         """Return what there still is of the project."""

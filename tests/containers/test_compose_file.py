@@ -172,6 +172,7 @@ def test_the_redis_keeps_what_it_is_told_and_never_evicts() -> None:
     told = " ".join(services()["redis"]["command"])
     assert "--appendonly yes" in told
     assert "--maxmemory-policy noeviction" in told
+    assert "--protected-mode no" in told, "or it refuses the other containers"
 
 
 def test_a_service_of_the_story_is_a_module_that_is_there() -> None:

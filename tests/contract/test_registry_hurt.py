@@ -204,6 +204,25 @@ async def test_who_says_that_his_redis_is_fit_is_not_asked_again(
         assert answer.fence > 0
 
 
+async def test_a_redis_that_answers_only_its_own_machine_is_refused_with_what_to_change() -> None:
+    async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # What redis-server says, word by word, to who comes from elsewhere; this machine never does.
+        writer.write(
+            b"-DENIED Redis is running in protected mode because protected mode is enabled and no password is "
+            b"set for the default user.\r\n"
+        )
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(refuses, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        settings = CompensatorSettings.model_validate({"redis_url": f"redis://127.0.0.1:{port}/0"})
+        with pytest.raises(RegistryUnusable, match="protected-mode no"):
+            async with opened_registry(settings, lambda: None):
+                pass
+
+
 # --- a cluster ------------------------------------------------------------------------------------------------------
 
 

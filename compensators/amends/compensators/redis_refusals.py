@@ -45,6 +45,11 @@ def why_unusable(error: BaseException, places: Sequence[Place]) -> str:
         return f"Redis lets this user do too little: {error}. Let it ({PREFIX}USER) do {LEAST}"
     if isinstance(error, AuthenticationError) or _WRONG_WORD.search(text):
         return f"Redis refuses the registry's credentials: {error}. See to {PREFIX}USER, {PREFIX}PASSWORD or {URL}"
+    if "DENIED " in text and "protected mode" in text:
+        return (
+            "Redis is in protected mode and answers nobody from another machine: give it a password, or set "
+            "`protected-mode no` where only our parts can reach it"
+        )
     distrust = next((each for each in _chain(error) if isinstance(each, ssl.SSLCertVerificationError)), None)
     if distrust is not None or "CERTIFICATE_VERIFY_FAILED" in text:
         return _distrusted(distrust.verify_message if distrust is not None else text)
