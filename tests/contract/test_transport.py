@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -31,6 +32,7 @@ from amends.kafka import (
     check_topics,
     examine_topics,
 )
+from amends.kafka.follower import REST_MS
 from amends.local.kafka_server import KafkaServer
 from amends.schemas.keys import partition_for
 
@@ -299,6 +301,34 @@ async def test_a_follower_gives_what_was_said_of_a_key(settings: KafkaSettings, 
         assert await offsets(old[0], new[2], b"nobody") == []
         assert (await follower.fetch(0, new[1])).value == b"other"
         assert (await follower.fetch(0, old[1])).value == b"other"
+
+
+async def test_what_a_follower_has_yet_to_come_to_is_waited_for_and_not_sought(
+    settings: KafkaSettings, publisher: Publisher
+) -> None:
+    topic = settings.topics.ledger
+    with LedgerFollower(settings, topic) as follower:
+        follower.follow(0)
+        eventually(lambda: follower.followed_to(0) is not None)
+        for number in range(20):
+            ack = await publisher.publish(topic, key=b"k", value=b"%d" % number, partition=0)
+            assert (await follower.fetch(0, ack.offset)).value == b"%d" % number
+        assert follower.sought == 0
+
+
+async def test_a_follower_rests_while_nobody_waits_and_still_holds_all(
+    settings: KafkaSettings, publisher: Publisher
+) -> None:
+    topic = settings.topics.ledger
+    with LedgerFollower(settings, topic) as follower:
+        follower.follow(0)
+        eventually(lambda: follower.followed_to(0) is not None)
+        looks, began_at = follower.looks, time.monotonic()
+        acks = [await publisher.publish(topic, key=b"k", value=b"%d" % number, partition=0) for number in range(200)]
+        looks, took_ms = follower.looks - looks, (time.monotonic() - began_at) * 1000
+        assert looks <= took_ms / REST_MS + 2
+        records = await follower.read(0, b"k", acks[0].offset, acks[-1].offset)
+        assert [record.offset for record in records] == [ack.offset for ack in acks]
 
 
 async def test_a_read_waits_until_the_follower_is_past_its_last_offset(

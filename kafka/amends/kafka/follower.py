@@ -3,6 +3,9 @@
 One thread reads the followed partitions at their tail into an index by key of the last minutes (measured: a read back
 there takes 0.3 ms at p90; a seek 2 to 500). What is older than the index is read by a second consumer in a second
 thread, which reads the whole range.
+
+Where nobody waits the thread rests for a while between two looks, and the client keeps what comes: on a quiet ledger
+each record would wake it otherwise, and most of them are never asked for. A read wakes it.
 """
 
 from __future__ import annotations
@@ -28,6 +31,10 @@ from amends.kafka.settings import KafkaSettings
 logger = logging.getLogger(__name__)
 
 POLL_MS = 50
+REST_MS = 25
+"""How long it rests where nobody waits. Then several records cost one look."""
+LOOK_AGAIN_MS = 100
+"""Between two looks at what is to be forgotten, and at reads that are late."""
 RETRY_MS = 1_000
 
 
@@ -43,6 +50,10 @@ class LedgerFollower:
         self, settings: KafkaSettings, topic: str, *, keep_ms: int = 120_000, bytes_max: int = 256 * 1024 * 1024
     ) -> None:
         self.topic = topic
+        self.looks = 0
+        """How often the thread looked for new records."""
+        self.sought = 0
+        """How many reads the second consumer had to make."""
         self._settings = settings
         self._keep_ms = keep_ms
         self._bytes_max = bytes_max
@@ -52,6 +63,8 @@ class LedgerFollower:
         self._moves: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
         self._older: queue.SimpleQueue[_Range | None] = queue.SimpleQueue()
         self._stopping = False
+        self._wanted = threading.Event()
+        self._look_again_at_ms = 0
         self._failure: KafkaFault | None = None
         self._threads = [
             threading.Thread(target=self._follow, name="amends-follower", daemon=True),
@@ -66,6 +79,7 @@ class LedgerFollower:
             if partition not in self._indexes:
                 self._indexes[partition] = PartitionIndex()
                 self._moves.put(("add", partition))
+                self._wanted.set()
 
     def unfollow(self, partition: int) -> None:
         """Follow it no longer and forget its index. Reads that wait for it fail with ReadTimedOut."""
@@ -114,9 +128,10 @@ class LedgerFollower:
             ReadTimedOut: not read before the deadline.
             RecordGone: nothing stands there, or no longer.
         """
-        with self._lock:
-            index = self._indexes.get(partition)
-            record = index.at(offset) if index is not None else None
+        record, is_to_come = self._held_at(partition, offset)
+        if is_to_come:
+            await self.read(partition, b"", offset, offset, deadline_ms=deadline_ms)
+            record, _ = self._held_at(partition, offset)
         if record is not None:
             return record
         wanted = _Range(partition, None, offset, offset, _after(deadline_ms))
@@ -140,6 +155,7 @@ class LedgerFollower:
     def close(self) -> None:
         """End both threads; reads that wait fail. Twice is harmless."""
         self._stopping = True
+        self._wanted.set()
         self._older.put(None)
         for thread in self._threads:
             thread.join()
@@ -164,6 +180,14 @@ class LedgerFollower:
                 return None
             return index.select(key, from_offset, to_offset)
 
+    def _held_at(self, partition: int, offset: int) -> tuple[Record | None, bool]:
+        """Return the record that is held of `offset`, and whether the follower has yet to come there."""
+        with self._lock:
+            index = self._indexes.get(partition)
+            if index is None or not index.placed:
+                return None, False
+            return index.at(offset), not index.reached(offset)
+
     def _new_mailbox(self, loop: asyncio.AbstractEventLoop) -> Mailbox:
         with self._lock:
             for closed in [known for known, mailbox in self._mailboxes.items() if mailbox.closed]:
@@ -178,6 +202,7 @@ class LedgerFollower:
             index = self._indexes.get(partition)
             if index is not None and not index.reached(waiter.to_offset):
                 index.wait(waiter)
+                self._wanted.set()
                 return
         if index is None:
             waiter.tell(ReadTimedOut(f"{self.topic}[{partition}] is not followed"))
@@ -199,15 +224,31 @@ class LedgerFollower:
     def _follow(self) -> None:
         try:
             with PartitionConsumer(self._settings, says_ends=False, gather_ms=GATHER_MS) as consumer:
+                rested = False
                 while not self._stopping:
                     self._move(consumer)
-                    self._index(consumer.poll_batch(POLL_MS).records)
+                    records = consumer.poll_batch(POLL_MS).records
+                    self.looks += 1
+                    if rested:
+                        consumer.hurry()  # that many came at once is no sign of load
+                    self._index(records)
                     self._time_out()
+                    rested = self._rest()
         except KafkaFault as error:
             self._fail(error)
         except Exception as error:
             logger.exception("a bug in the follower")
             self._fail(KafkaFault(f"a bug in the follower: {error}"))
+
+    def _rest(self) -> bool:
+        """Rest if nobody waits, until somebody does or `REST_MS` are over; return whether it did."""
+        self._wanted.clear()
+        with self._lock:
+            somebody_waits = any(index.awaited for index in self._indexes.values())
+        if somebody_waits or self._stopping or not self._moves.empty():
+            return False
+        self._wanted.wait(REST_MS / 1000)
+        return True
 
     def _move(self, consumer: PartitionConsumer) -> None:
         while not self._moves.empty():
@@ -243,8 +284,10 @@ class LedgerFollower:
                 if index is not None and index.placed:
                     index.add(record, now_ms)
                     touched[record.partition] = index
-            for index in self._indexes.values():
-                index.forget(now_ms - self._keep_ms, self._bytes_max // max(1, len(self._indexes)))
+            bytes_max = self._bytes_max // max(1, len(self._indexes))
+            late = now_ms >= self._look_again_at_ms
+            for index in (self._indexes if late else touched).values():
+                index.forget(now_ms - self._keep_ms, bytes_max)
             for partition, index in touched.items():
                 ready.append((partition, index, index.take_reached()))
         for partition, index, waiters in ready:
@@ -256,6 +299,9 @@ class LedgerFollower:
 
     def _time_out(self) -> None:
         now = time.monotonic()
+        if now * 1000 < self._look_again_at_ms:
+            return
+        self._look_again_at_ms = int(now * 1000) + LOOK_AGAIN_MS
         with self._lock:
             late = [(p, w) for p, index in self._indexes.items() for w in index.take_late(now)]
         for partition, waiter in late:
@@ -267,6 +313,7 @@ class LedgerFollower:
                 _settle(wanted.future, lambda wanted=wanted: self._range(reader, wanted))  # type: ignore[misc]
 
     def _range(self, reader: PartitionReader, wanted: _Range) -> list[Record]:
+        self.sought += 1
         place = TopicPartition(self.topic, wanted.partition)
         found: list[Record] = []
         left_ms = max(1, int((wanted.give_up_at - time.monotonic()) * 1000))

@@ -130,6 +130,11 @@ class PartitionIndex:
     def reached(self, offset: int) -> bool:
         return self.placed and self.next_offset > offset
 
+    @property
+    def awaited(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._waiters)
+
     def wait(self, waiter: Waiter) -> None:
         self._waiters.append(waiter)
 

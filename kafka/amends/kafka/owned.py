@@ -128,6 +128,10 @@ class OwnedConsumer:
                 self._mine().seek(ClientPartition(*place, offset))
         return batch
 
+    def hurry(self) -> None:
+        """Leave no time for more before the next batch, however much the last one brought."""
+        self._loaded = False
+
     def assignment(self) -> list[TopicPartition]:
         """Return what is assigned now."""
         return [TopicPartition(p.topic, p.partition) for p in self._mine().assignment()]
