@@ -52,8 +52,10 @@ from amends.compensators.effects import (
 from amends.compensators.ownership import CLOSING
 from amends.schemas.commands import UndoCommand, UndoEntry
 from amends.schemas.facts import Failure, UndoEvent, UndoStatus
+from amends.schemas.slots import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Member:
     """An undo of a run that may be started."""

@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 from amends.compensators.registry import ClaimRequest, Closing, State
 from amends.schemas.commands import ProbeCommand, ResendCommand, UndoCommand, UndoEntry
 from amends.schemas.facts import Decision, Fact, Failure
+from amends.schemas.slots import quick
 
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Written:
     """The fact stands at `offset` of the workflow's ledger partition."""
@@ -24,6 +26,7 @@ class Written:
     offset: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Unwritten:
     """No acknowledgement. Unless it is `certain`, the fact may stand on the ledger all the same."""
@@ -31,6 +34,7 @@ class Unwritten:
     certain: bool
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class LedgerFact:
     """A record of the ledger as the read back sees it. `fact` is None where nobody can read it."""
@@ -39,6 +43,7 @@ class LedgerFact:
     fact: Fact | None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Unreadable:
     """The range could not be read back: the ledger is out of reach or no longer holds it."""
@@ -46,6 +51,7 @@ class Unreadable:
     reason: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Succeeded:
     """The handler says that it is done. `nothing` if it found nothing to undo; `already` done counts as done."""
@@ -57,6 +63,7 @@ class Succeeded:
     external_resource_ids: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A declared refusal: the remote did nothing."""
@@ -66,6 +73,7 @@ class Refused:
     key_refused: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Uncertain:
     """It may or may not have happened: an undeclared exception, the lease's end, a dead process, "not yet"."""
@@ -73,6 +81,7 @@ class Uncertain:
     error: Failure
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class NotBegun:
     """The handler was not called and will not be; nothing happened."""
@@ -80,6 +89,7 @@ class NotBegun:
     reason: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class NotDeployed:
     """This lane's compensators have no such handler, or it cannot be called with what the ledger holds."""
@@ -87,6 +97,7 @@ class NotDeployed:
     error: Failure
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Deferred:
     """A breaker answered in place of the handler."""
@@ -97,16 +108,19 @@ class Deferred:
 CallAnswer = Succeeded | Refused | Uncertain | NotBegun | NotDeployed | Deferred
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class IsUndone:
     evidence: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class IsStillThere:
     evidence: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class NobodyKnows:
     error: Failure | None = None
@@ -116,11 +130,13 @@ class NobodyKnows:
 VerifyAnswer = IsUndone | IsStillThere | NobodyKnows
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ShowsOurs:
     """The world shows what the call wrote."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ShowsBefore:
     """The world shows what was there before the call: there is nothing to put back."""
@@ -128,6 +144,7 @@ class ShowsBefore:
     evidence: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ShowsOther:
     """The world shows something else, or what nobody can tell from it: putting back might lose a newer value."""
@@ -138,6 +155,7 @@ class ShowsOther:
 Comparison = ShowsOurs | ShowsBefore | ShowsOther | NobodyKnows
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
     """`decision` is PRESENT, ABSENT or UNKNOWN."""
@@ -153,6 +171,7 @@ class ProbeAnswer:
 # --- effects --------------------------------------------------------------------------------------------------------
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Claim:
     """-> tuple[ClaimAnswer, ...], as `Registry.claim` says."""
@@ -160,6 +179,7 @@ class Claim:
     requests: tuple[ClaimRequest, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Renew:
     """-> bool, which changes nothing."""
@@ -171,6 +191,7 @@ class Renew:
     group: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Settle:
     """-> bool, which changes nothing."""
@@ -183,6 +204,7 @@ class Settle:
     group: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Write:
     """-> tuple[Written | Unwritten, ...], one per fact. The driver stamps `timestamp_ms`, which is for people."""
@@ -190,6 +212,7 @@ class Write:
     facts: tuple[Fact, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Send:
     """-> None, at once: the facts are on their way, behind all that was written and sent before. Stamped as by `Write`.
@@ -198,11 +221,13 @@ class Send:
     facts: tuple[Fact, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AwaitSent:
     """-> tuple[Written | Unwritten, ...], one for each fact sent since the last time, in that order."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ReadBack:
     """-> tuple[LedgerFact, ...] | Unreadable: what stands of the workflow's key in [from_offset, to_offset]."""
@@ -211,16 +236,19 @@ class ReadBack:
     to_offset: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ReadClock:
     """-> int: milliseconds of a clock that never goes back and does not stop while the machine sleeps."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ReadWallClock:
     """-> int: milliseconds since 1970, as this machine has it. Only for what a remote forgets at a date."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CallUndo:
     """-> CallAnswer. Begun within `begin_within_ms` or not at all (NotBegun); cut at `end_within_ms` (Uncertain)."""
@@ -232,6 +260,7 @@ class CallUndo:
     owner: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AskVerify:
     """-> VerifyAnswer. Whatever goes wrong is NobodyKnows."""
@@ -241,6 +270,7 @@ class AskVerify:
     end_within_ms: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Compare:
     """-> Comparison: what the tool's capture reads now, beside what it read before and after the call. Whatever goes
@@ -251,6 +281,7 @@ class Compare:
     end_within_ms: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AskProbe:
     """-> ProbeAnswer. Whatever goes wrong is UNKNOWN."""
@@ -258,6 +289,7 @@ class AskProbe:
     command: ProbeCommand
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CallForward:
     """-> CallAnswer: the step's call with its forward key, under the same terms as `CallUndo`."""
@@ -268,6 +300,7 @@ class CallForward:
     attempt: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Wait:
     """-> None, `duration_ms` later."""
@@ -294,6 +327,7 @@ Effect = (
 )
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Report:
     """How a command ended here, for metrics: (tool name, end) of each member reached. The command may be committed."""

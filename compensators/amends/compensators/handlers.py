@@ -31,6 +31,7 @@ from amends.schemas.commands import UndoCommand, UndoEntry
 from amends.schemas.facts import Failure
 from amends.schemas.keys import forward_key
 from amends.schemas.payload import UnreadablePayload
+from amends.schemas.slots import quick
 from amends.tools.errors import NoHandler
 from amends.tools.handlers import Role
 from amends.tools.registry import HandlerRegistry
@@ -51,6 +52,7 @@ class StepOutOfReach(Exception):  # noqa: N818 - what it is
     """The ledger can't be read now."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class PastStep:
     """A step as the ledger has it, with the contract it was made under."""
@@ -65,6 +67,7 @@ class StepSource(Protocol):
         ...
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class _Question:
     """Who is asked what. `begin_by_ms` and `end_by_ms` are of the lease clock."""

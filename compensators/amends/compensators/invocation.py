@@ -31,6 +31,7 @@ from amends.schemas.codec import UnreadableRecord, decode_as
 from amends.schemas.contract import Contract
 from amends.schemas.facts import Failure
 from amends.schemas.payload import decode_payload
+from amends.schemas.slots import quick
 from amends.tools.answers import Accepted, Present
 from amends.tools.errors import NoHandler
 from amends.tools.handlers import Role
@@ -46,6 +47,7 @@ RESULT_BYTES_MAX = 700_000
 """Of what a call returned, re-sent or found by a probe: a record holds a megabyte."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Invocation:
     """What is needed to run a handler; it can be sent to another process."""

@@ -22,6 +22,7 @@ from amends.kafka.settings import KafkaSettings
 from amends.schemas.codec import UnreadableRecord, decode
 from amends.schemas.commands import Command, ProbeCommand, ResendCommand, UndoCommand
 from amends.schemas.keys import record_key
+from amends.schemas.slots import quick
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class Tenure:
     committed: int | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """One command as it was handed out, once."""

@@ -32,15 +32,18 @@ from amends.schemas.facts import (
     UndoEvent,
     UndoStatus,
 )
+from amends.schemas.slots import quick
 
 CLOSING = frozenset({UndoStatus.UNDONE, UndoStatus.NOTHING_TO_UNDO})
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Owned:
     """The attempt is one's own and the ground it was granted on still holds."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Released:
     """The attempt is one's own, and must not be used."""
@@ -48,6 +51,7 @@ class Released:
     reason: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Lost:
     """The attempt is somebody else's, or over. `closed` if the undo itself is known to be closed."""

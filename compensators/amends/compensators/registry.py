@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from amends.schemas.facts import UndoStatus
+from amends.schemas.slots import quick
 
 NO_FENCE = -1
 """The fence of a claim that no registry answered. It settles nothing."""
@@ -31,6 +32,7 @@ class State(StrEnum):
     IN_DOUBT = "IN_DOUBT"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Closing:
     """The outcome that closed an undo, kept so that it can be written to the ledger again."""
@@ -42,6 +44,7 @@ class Closing:
     evidence: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
     key: str
@@ -51,6 +54,7 @@ class ClaimRequest:
     group: str = ""  # the workflow: what one call claims has one, and is kept in one place
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Go:
     """The attempt may be started; whether it is owned, the read back says."""
@@ -58,16 +62,19 @@ class Go:
     fence: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Busy:
     """Another delivery holds this attempt and its lease has not run out."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Ended:
     """This attempt has ended, or a later one was claimed."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Done:
     """The registry remembers the undo as done. The read back decides whether this ledger does too."""
@@ -99,6 +106,7 @@ class Registry(Protocol):
         ...
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class _Entry:
     state: State

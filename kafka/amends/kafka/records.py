@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from amends.schemas.slots import quick
+
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
@@ -41,6 +43,7 @@ class Writable(Protocol):
     def headers(self) -> Headers: ...
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     """A record to write. `partition` None: the one of the key (murmur2). `value` None: a tombstone."""
@@ -121,6 +124,7 @@ def record_of(message: Message) -> Record:
     return Record(topic, partition, offset, message.timestamp()[1], message.key(), message.value(), message)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What one poll brought. `ends`: partitions that were read to their end; the next offset there.

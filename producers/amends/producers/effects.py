@@ -14,11 +14,13 @@ from typing import Any
 from amends.schemas.commands import EndedEpoch, Phase, ToldApproval, ToldStep
 from amends.schemas.contract import Contract
 from amends.schemas.facts import UNKNOWN_OFFSET, Fact, StepEvent, WorkflowEvent
+from amends.schemas.slots import quick
 from amends.tools.handlers import Handler
 
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
     """The fact stands on the ledger, acknowledged by all in-sync replicas."""
@@ -27,6 +29,7 @@ class Acknowledged:
     appended_at_ms: int = 0
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Unwritten:
     """The fact is certainly not on the ledger. `too_large`: nor will it ever be, it is larger than the ledger takes."""
@@ -35,6 +38,7 @@ class Unwritten:
     too_large: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Uncertain:
     """The fact may be on the ledger, or may still come to stand there."""
@@ -45,6 +49,7 @@ class Uncertain:
 Write = Acknowledged | Unwritten | Uncertain
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Standing:
     """What the echo last said of a workflow. Never older than the workflow's own STARTED."""
@@ -63,6 +68,7 @@ class Standing:
     own: bool = False  # it began with this scope's STARTED, whichever copy of it counts
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Instant:
     """`elapsed_ms` only grows and counts sleep too; `wall_ms` is for people."""
@@ -71,6 +77,7 @@ class Instant:
     wall_ms: int = 0
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Returned:
     """The body returned. `accepted` is what it said of a remote that only took the request and does it later."""
@@ -79,6 +86,7 @@ class Returned:
     accepted: str | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Raised:
     """The body raised, was cancelled, or ran out of time."""
@@ -89,6 +97,7 @@ class Raised:
 Result = Returned | Raised
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """The call is made, as this attempt of this step."""
@@ -101,6 +110,7 @@ class Admitted:
     again: bool = False  # an earlier attempt may have had the step's effect
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """The call was made before and succeeded: its result. `payload` is None where it was too large to be recorded."""
@@ -109,6 +119,7 @@ class Recorded:
     payload: bytes | None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Pending:
     """The same call is open (`open`) or its outcome unknown, and the remote would do it a second time."""
@@ -117,6 +128,7 @@ class Pending:
     open: bool
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Repeated:
     """An equal call was made and succeeded, and its tool wants to hear of that. `payload` is None where the record does
@@ -126,6 +138,7 @@ class Repeated:
     payload: bytes | None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Closed:
     """The call would be a new one, and the workflow makes none any more: it has claimed success."""
@@ -137,11 +150,13 @@ Admission = Admitted | NotMade
 # --- effects --------------------------------------------------------------------------------------------------------
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AwaitStanding:
     """Wait, bounded, until the processor has answered our STARTED. Answer: Standing, or None."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AwaitEnd:
     """Wait, bounded, until the echo shows that the workflow no longer runs in `epoch` and is not FINISHING. Answer:
@@ -150,6 +165,7 @@ class AwaitEnd:
     epoch: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AwaitPlan:
     """Wait, bounded, until the echo shows an epoch after `epoch` in which no machine has anything left to undo, or that
@@ -159,6 +175,7 @@ class AwaitPlan:
     within_ms: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class MeetSavepoint:
     """Count a savepoint. Answer: True if an earlier instance of the agent took it at this place, so that it stands."""
@@ -167,6 +184,7 @@ class MeetSavepoint:
     standing: Standing
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class KeepSavepoint:
     """A savepoint stands on the ledger. Answer: None."""
@@ -176,6 +194,7 @@ class KeepSavepoint:
     offset: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class NameSavepoints:
     """Answer: the names of the savepoints that may be undone to, oldest first."""
@@ -183,6 +202,7 @@ class NameSavepoints:
     standing: Standing
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class GoOn:
     """The agent has been told what was undone, and goes on in this epoch. Answer: None."""
@@ -190,11 +210,13 @@ class GoOn:
     standing: Standing
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AwaitOwed:
     """Wait, bounded, until every queued fact of the workflow is on the ledger. Answer: True, or False."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Admit:
     """Name the step and the attempt of a call. Answer: Admission."""
@@ -210,6 +232,7 @@ class Admit:
     approval: bool = False  # a person is asked first
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AdmitAgain:
     """Look once more whether another process makes this call, now that its intent stands at `offset`: the first there
@@ -220,16 +243,19 @@ class AdmitAgain:
     offset: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ReadClock:
     """Answer: Instant."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class LookAtEcho:
     """Answer at once: the newest Standing, or None."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AwaitFold:
     """Wait, bounded, until the echo speaks as of `offset` or later. Answer: Standing, or None."""
@@ -238,6 +264,7 @@ class AwaitFold:
     within_ms: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AwaitApproval:
     """Wait, bounded, until a person has decided on a call, or `epoch` is over. Answer: Standing, or None."""
@@ -248,6 +275,7 @@ class AwaitApproval:
     within_ms: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class WriteFact:
     """Append to the ledger and wait for the acknowledgement. Answer: Write."""
@@ -255,6 +283,7 @@ class WriteFact:
     fact: StepEvent | WorkflowEvent
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class QueueFact:
     """Append to the ledger in the background, again and again until it stands there; until then the workflow owes it.
@@ -263,6 +292,7 @@ class QueueFact:
     fact: StepEvent | WorkflowEvent
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Invoke:
     """Run the body of the tool with this idempotency key. Answer: Result."""
@@ -275,6 +305,7 @@ class Invoke:
     started_offset: int = UNKNOWN_OFFSET  # where the STARTED stands
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ReadImage:
     """Run the tool's capture. Answer: Result."""
@@ -283,6 +314,7 @@ class ReadImage:
     arguments: Mapping[str, Any]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Withdraw:
     """Forget an attempt of which nothing was written and nothing was sent. Answer: None."""
@@ -290,11 +322,13 @@ class Withdraw:
     admitted: Admitted
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Follow:
     """Listen to the workflow's echo, from before whatever is written next. Answer: None."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ReadHistory:
     """Read the workflow's facts on [from_offset, to_offset]. Answer: tuple[tuple[int, Fact], ...]."""
@@ -303,6 +337,7 @@ class ReadHistory:
     to_offset: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ReadOthers:
     """Read what other processes wrote for the workflow up to `to_offset`, as far as that is not known. At once if none
@@ -311,6 +346,7 @@ class ReadOthers:
     to_offset: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Remember:
     """Take over what another instance of the agent did. Answer: None."""

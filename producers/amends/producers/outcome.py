@@ -19,6 +19,7 @@ from amends.schemas.data_flow import RULES, ids_made
 from amends.schemas.facts import ACCEPTED, Failure, StepEvent, StepStatus
 from amends.schemas.keys import digest
 from amends.schemas.payload import Bounded, decode_payload, encode_bounded, encode_payload
+from amends.schemas.slots import quick
 from amends.tools.handlers import Handler
 from amends.tools.resolve import (
     MISSING,
@@ -50,6 +51,7 @@ class NotDone(Exception):  # noqa: N818 - the name says what is true
     """The remote has answered that nothing happened: the call is FAILED, without effect."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Reported:
     """A value that is a success because somebody said so, with what is known besides: a recorder's `succeed`."""
@@ -71,6 +73,7 @@ class Resolver(Protocol):
     ) -> Resolved | Unresolved: ...
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Call:
     """A call that is to be made.

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from amends.schemas.contract import Idempotency
+from amends.schemas.slots import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class UndoEntry:
     """One undo of a run."""
@@ -38,6 +40,7 @@ class UndoEntry:
     not_after_ms: int | None = None  # by the lane's wall clock: after it the remote has forgotten the key; None: never
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class UndoCommand:
     """A run: undos of one workflow and lane in plan order. A single undo is a run of one."""
@@ -54,6 +57,7 @@ class UndoCommand:
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ProbeCommand:
     """Ask the world whether the named attempts of a step happened. Answered by a Resolution that echoes them."""
@@ -79,6 +83,7 @@ class ProbeCommand:
     outcome_offset: int = -1  # where the answer of a remote that took the request stands, -1 if there is none
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ResendCommand:
     """Send the call of a condemned step again with the same key, as a new attempt (STARTED, read back, outcome)."""
@@ -116,6 +121,7 @@ class Phase(StrEnum):
     CLOSED_WITH_LOSS = "CLOSED_WITH_LOSS"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class EndedEpoch:
     """A turn, as its agent has to know it: which calls it condemned."""
@@ -124,6 +130,7 @@ class EndedEpoch:
     offset: int  # condemned are those STARTED behind it; -1 is the whole workflow
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ToldStep:
     """A step in a story: what became of it, for code."""
@@ -136,6 +143,7 @@ class ToldStep:
     residue: str = ""  # what a perfect undo of it leaves behind
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ToldApproval:
     """How it stands with the approval of a call that was not made yet."""
@@ -150,6 +158,7 @@ class ToldApproval:
     until_ms: int = 0  # the request, or the grant, stands until then, by the broker's clock
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class WorkflowEcho:
     """What the fold decided about a workflow, for its agent and for people. Readers drop a lower `folded_to`."""
@@ -180,6 +189,7 @@ class IncidentState(StrEnum):
     CLOSED = "CLOSED"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Incident:
     """Something a person must decide."""
@@ -204,6 +214,7 @@ class Incident:
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """An undo given up on. `text` is for a person; `original` is the last command, byte for byte."""

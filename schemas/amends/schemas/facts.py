@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from amends.schemas.contract import Effect
+from amends.schemas.slots import quick
 
 UNKNOWN_OFFSET = -1
 """`workflow_offset` of a writer that does not know it; 0 is a real offset."""
@@ -86,6 +87,7 @@ class TimeoutKind(StrEnum):
     WINDOW = "window"  # the time in which a step can be undone is nearly over, or over
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An error as a record: the type's qualified name and a message without secrets."""
@@ -94,6 +96,7 @@ class Failure:
     message: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ApprovalTerms:
     """What a person is asked to approve: one call, with these arguments."""
@@ -113,6 +116,7 @@ CHANGED_SINCE = "amends.ChangedSince"
 """`Failure.type` of an undo that was not begun: the world shows what its call did not write."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class StepEvent:
     """One attempt (one send) of a step starts, ends, or is alive."""
@@ -151,6 +155,7 @@ class StepEvent:
     approval: ApprovalTerms | None = None  # REQUESTED, and STARTED of a call that was approved
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class WorkflowEvent:
     """Something about the workflow as a whole."""
@@ -180,6 +185,7 @@ class WorkflowEvent:
     policy: bytes | None = None  # STARTED: an encoded policy (`policy.py`); None is the default one
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class UndoEvent:
     """One attempt of an undo, in one generation, starts or ends."""
@@ -204,6 +210,7 @@ class UndoEvent:
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Resolution:
     """Evidence of a probe, or a person's ruling."""
@@ -235,6 +242,7 @@ class Resolution:
     expires_at_ms: int | None = None  # approve: the call may be started until then, by the broker's clock
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Timeout:
     """A proposal: a lease or deadline ran out. The fold accepts it if it is past due and nothing renewed it."""
@@ -253,6 +261,7 @@ class Timeout:
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Carry:
     """The state of an open workflow, written before the ledger forgets its start."""

@@ -23,6 +23,7 @@ from amends.schemas.payload_values import (
     is_plain,
     to_json_value,
 )
+from amends.schemas.slots import quick
 
 __all__ = [
     "DEPTH_MAX",
@@ -113,6 +114,7 @@ def contains_not_kept(value: object) -> bool:
 # --- bounded --------------------------------------------------------------------------------------------------------
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Bounded:
     """Bytes within a limit. `digest` is of the whole where it was cut, else None."""

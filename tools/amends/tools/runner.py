@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from amends.schemas.contract import Effect
 from amends.schemas.facts import UNKNOWN_OFFSET
+from amends.schemas.slots import quick
 from amends.tools import callbacks
 from amends.tools.errors import ContractError, OutsideWorkflow
 
@@ -26,6 +27,7 @@ Outside = Literal["refuse", "single-step"]
 MODES = ("off", "observe", "enforce")
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CallOptions:
     """What the caller wants for this one call."""
@@ -41,6 +43,7 @@ class CallOptions:
 NO_OPTIONS = CallOptions()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class BoundCall:
     """One call, ready to be made.
@@ -76,6 +79,7 @@ class Runner(Protocol):
         ...
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class RunningStep:
     """The step under way, for code deep inside a tool's or a handler's body."""
