@@ -23,8 +23,10 @@ check: $(STAMP)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
+# ENGINE=faust: the processors' other engine, here and for `make chaos`; see docs/engines.md.
+ENGINE ?= transactions
 bench: $(STAMP)
-	$(BIN)/python -m bench $(ARGS)
+	$(BIN)/python -m bench $(if $(filter-out transactions,$(ENGINE)),--engine $(ENGINE)) $(ARGS)
 
 # Seeded runs of the whole pipeline in virtual time, on all cores; a failing seed is made short and told.
 N ?= 10000
@@ -32,7 +34,7 @@ SEED ?= 0
 simulate: $(STAMP)
 	$(BIN)/python -m tests.simulation $(SEED) --runs $(N) $(ARGS)
 
-# A hundred runs of the killing scenes on Apache Kafka, several at once; seeds are printed.
+# A hundred runs of the killing scenes on Apache Kafka, several at once; seeds are printed. ARGS="--engine faust".
 killing: $(STAMP)
 	$(BIN)/python -m tests.killing $(ARGS)
 
@@ -44,7 +46,7 @@ proof: $(STAMP)
 MINUTES ?= 5
 BROKERS ?= 3
 chaos: $(STAMP)
-	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --brokers $(BROKERS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) $(ARGS)
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --brokers $(BROKERS) $(if $(filter-out transactions,$(ENGINE)),--engine $(ENGINE)) $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) $(ARGS)
 
 # The last release's parts beside today's, rolled out and back under load, processors first and compensators first.
 upgrades: $(STAMP)

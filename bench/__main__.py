@@ -1,6 +1,7 @@
 """`python -m bench`: job S at several loads, every part in its own process, beside floors of the same run.
 
 python -m bench [--seconds 6] [--loads 1,32,256,200/s,400/s] [--only kafka|embedded] [--warm 60] [--json FILE]
+    [--engine transactions|faust]
 Loads of so many a second, and the long warming, are for Apache Kafka only.
 python -m bench drain [--workflows 10000]: many fail at once, while new work goes on (`bench/drain.py`)
 python -m bench read-back [--lanes 10]: following the ledger or seeking in it (`bench/read_back.py`)
@@ -25,11 +26,13 @@ from amends.kafka.topics import create_topics
 from amends.local.children import make_folder, remove_folder
 from amends.local.parts import Parts, environment
 from amends.local.servers import Servers, servers
+from amends.schemas.topics import FAUST, TRANSACTIONS
 from bench import alone, drain, floors, read_back, recovery, takeover
 from bench.loads import Agent
 from bench.report import Figures, comparison, percentile, table, verdicts
 from bench.tools import LANE
 
+ENGINE = "AMENDS_PROCESSOR__ENGINE"
 LOADS = "1,32,256,200/s,400/s"
 EMBEDDED_WARM_S = 5.0
 """The embedded broker has no compiler to warm, and a fetch costs it more with every batch it holds (decision 0008)."""
@@ -104,9 +107,9 @@ def broker(options: argparse.Namespace, embedded: bool, found: Servers) -> Figur
         replication_factor=1,
         embedded=embedded,
     )
-    create_topics(settings)
+    create_topics(settings, options.engine)
     folder = make_folder("bench")
-    parts = Parts(environment(settings, found.redis.url), folder)
+    parts = Parts({**environment(settings, found.redis.url), ENGINE: options.engine}, folder)
     try:
         processor = parts.amends("processor", "processor")
         compensator = parts.amends("compensator", "compensator", "bench.tools", "--lane", LANE)
@@ -149,7 +152,7 @@ def alone_figures(redis_url: str, registry: str, restore_steps: int) -> Figures:
 
 
 def run(options: argparse.Namespace) -> Figures:
-    figures: dict[str, Any] = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "brokers": {}}
+    figures: dict[str, Any] = {"engine": options.engine, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "brokers": {}}
     for embedded in (False, True):
         if options.only and (options.only == "embedded") != embedded:
             continue
@@ -176,6 +179,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--loads", default=LOADS)
     parser.add_argument("--only", choices=("kafka", "embedded"))
+    parser.add_argument("--engine", choices=(TRANSACTIONS, FAUST), default=TRANSACTIONS, help="the processors' engine")
     parser.add_argument("--warm", type=float, default=60.0, help="seconds of load before the first measurement")
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--restore-steps", type=int, default=1_000_000)

@@ -44,6 +44,7 @@ PURE = (
     "amends.processors.elsewhere",
     "amends.processors.emission",
     "amends.processors.failing",
+    "amends.processors.faust_changelog",
     "amends.processors.folding",
     "amends.processors.gates",
     "amends.processors.ladder",

@@ -24,6 +24,7 @@ from tests.chaos.schedule import EVERY_S
 
 from amends.local.children import keep_folder, make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
+from amends.schemas.topics import FAUST, TRANSACTIONS
 
 STORIES_SHOWN = 3
 
@@ -33,13 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1, 1_000_000)
     again = f"python -m tests.chaos --minutes {options.minutes:g} --seed {seed} --brokers {options.brokers}"
     again += "" if options.every == EVERY_S else f" --every {options.every:g}"
+    again += "" if options.engine == TRANSACTIONS else f" --engine {options.engine}"
     print(f"seed {seed}; again: {again}", flush=True)
     signal.signal(signal.SIGTERM, _interrupted)
     logging.getLogger("amends.kafka").setLevel(logging.CRITICAL)  # brokers that are down are no news here
     folder = make_folder("chaos")
     begun_s = time.monotonic()
     keep_folder(folder)  # until nothing is found
-    with chaos(seed, options.brokers, folder, lambda line: print(line, flush=True)) as played:
+    with chaos(seed, options.brokers, folder, lambda line: print(line, flush=True), options.engine) as played:
         verdict = played.play(options.minutes * 60, options.every)
     print(f"\n{verdict}\nin {time.monotonic() - begun_s:.0f} s, seed {seed}")
     if not verdict.wrong and not options.keep:
@@ -71,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=None, help="by default a new one, which is printed")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=3)
     parser.add_argument("--every", type=float, default=EVERY_S, help="seconds from fault to fault, about")
+    parser.add_argument("--engine", choices=(TRANSACTIONS, FAUST), default=TRANSACTIONS, help="the processors' engine")
     parser.add_argument("--keep", action="store_true", help="keep the logs of a run that found nothing, too")
     return parser
 

@@ -30,7 +30,9 @@ from amends.local.parts import Parts, environment, make_topics
 from amends.local.redis_server import RedisServer, start_redis
 from amends.schemas.codec import decode
 from amends.schemas.facts import Fact
+from amends.schemas.topics import TRANSACTIONS
 
+ENGINE = "AMENDS_PROCESSOR__ENGINE"
 PARTITIONS = 4
 WARM, WARM_WITHIN_S = 10, 90.0
 STATUS_EVERY_S = 10.0
@@ -76,7 +78,7 @@ class Chaos:
 
     def __init__(
         self, seed: int, folder: Path, cluster: KafkaCluster, registry: RedisServer, links: list[Link],
-        redis_link: Link, outside: Outside, begun_s: float, told: Callable[[str], None],
+        redis_link: Link, outside: Outside, begun_s: float, told: Callable[[str], None], engine: str,
     ) -> None:  # fmt: skip
         self.seed = seed
         self.folder = folder
@@ -90,10 +92,12 @@ class Chaos:
             bootstrap_servers=cluster.inner_servers, topic_prefix=f"chaos-{uuid.uuid4().hex[:8]}", lanes=LANES,
             partitions=PARTITIONS, replication_factor=min(3, count),
         )  # fmt: skip
-        make_topics(self.settings)
+        make_topics(self.settings, engine)
         outer = self.settings.model_copy(update={"bootstrap_servers": cluster.bootstrap_servers})
         redis_url = f"redis://127.0.0.1:{redis_link.port}/0"
-        variables = {**environment(outer, redis_url), **PATIENCE, PORT: str(outside.port), FOLDER: str(folder)}
+        variables = {
+            **environment(outer, redis_url), **PATIENCE, ENGINE: engine, PORT: str(outside.port), FOLDER: str(folder),
+        }  # fmt: skip
         self.registry = registry
         self.parts = Parts(variables, folder)
         self.troupe = Troupe(self.parts, self.tell, seed=seed)
@@ -220,7 +224,9 @@ class Chaos:
 
 
 @contextlib.contextmanager
-def chaos(seed: int, brokers: int, folder: Path, told: Callable[[str], None]) -> Iterator[Chaos]:
+def chaos(
+    seed: int, brokers: int, folder: Path, told: Callable[[str], None], engine: str = TRANSACTIONS
+) -> Iterator[Chaos]:
     """Have servers, proxies, remotes and parts for the length of a block; logs go to `folder`.
 
     Raises ServerUnavailable.
@@ -241,7 +247,7 @@ def chaos(seed: int, brokers: int, folder: Path, told: Callable[[str], None]) ->
             stack.callback(link.close)
         stack.callback(redis_link.close)
         told(f"{cluster.kind} at {cluster.bootstrap_servers} (inside: {cluster.inner_servers}) · Redis: {registry.url}")
-        made = Chaos(seed, folder, cluster, registry, links, redis_link, outside, begun_s, told)
+        made = Chaos(seed, folder, cluster, registry, links, redis_link, outside, begun_s, told, engine)
         stack.callback(made.stop)
         yield made
 

@@ -24,7 +24,9 @@ from amends.kafka.reader import PartitionReader
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import create_topics
+from amends.processors.faust_takeover import restored
 from amends.schemas.keys import partition_for
+from amends.schemas.topics import FAUST, TRANSACTIONS
 
 ROOT = Path(__file__).parents[2]
 SESSION_MS = 6_000
@@ -53,15 +55,16 @@ class KafkaWorld:
     kafka: KafkaSettings
     folder: Path
     publisher: Publisher
+    engine: str = TRANSACTIONS
     _processes: dict[str, _Process] = field(default_factory=dict)
 
     @classmethod
-    def create(cls, bootstrap_servers: str, topic_prefix: str, folder: Path) -> KafkaWorld:
+    def create(cls, bootstrap_servers: str, topic_prefix: str, folder: Path, engine: str = TRANSACTIONS) -> KafkaWorld:
         kafka = KafkaSettings(
             bootstrap_servers=bootstrap_servers, topic_prefix=topic_prefix, partitions=PARTITIONS, replication_factor=1
         )
-        create_topics(kafka)
-        return cls(kafka, folder, Publisher(kafka))
+        create_topics(kafka, engine)
+        return cls(kafka, folder, Publisher(kafka), engine)
 
     def append(self, key: bytes, value: bytes) -> int:
         return self.publisher.publish_sync(self.kafka.topics.ledger, key=key, value=value).offset
@@ -69,7 +72,11 @@ class KafkaWorld:
     def start(self, name: str, *, fault: Fault | None = None, at: str = "", refold: bool = False) -> None:
         given = {
             "kafka": self.kafka.model_dump(mode="json"),
-            "processor": {"application_id": self.kafka.topic_prefix, "session_timeout_ms": SESSION_MS},
+            "processor": {
+                "application_id": self.kafka.topic_prefix,
+                "session_timeout_ms": SESSION_MS,
+                "engine": self.engine,
+            },
             "fault": fault,
             "at": at,
             "refold": refold,
@@ -127,8 +134,15 @@ class KafkaWorld:
         until(lambda: self._processes[name].progress()["refused"] > 0, self._words)
 
     def state(self) -> dict[bytes, Count]:
+        if self.engine == FAUST:
+            return self._state_that_counts()
         last = {record.key or b"": record.value for record in self._read(self.kafka.topics.changelog())}
         return {key: decode(value) for key, value in last.items() if value is not None}
+
+    def _state_that_counts(self) -> dict[bytes, Count]:
+        with PartitionReader(self.kafka) as reader:
+            found = restored(reader, reader.ends(self.kafka.topics.changelog(FAUST), range(PARTITIONS)))
+        return {key: decode(value) for each in found.values() for key, value in each.state.items()}
 
     def emitted(self) -> list[tuple[bytes, Count]]:
         return [(record.key or b"", decode(record.value or b"")) for record in self._read(self.kafka.topics.workflows)]

@@ -1,4 +1,4 @@
-"""What an engine promises, put to every engine: in memory, and transactions on Apache Kafka."""
+"""What an engine promises, put to every engine: in memory, and transactions and Faust on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 KEYS = [f"workflow-{number}".encode() for number in range(8)]  # on both partitions
 
 
-@pytest.fixture(params=["memory", pytest.param("transactions", marks=pytest.mark.kafka)])
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("transactions", marks=pytest.mark.kafka),
+        pytest.param("faust", marks=pytest.mark.kafka),
+    ]
+)
 def world(request: pytest.FixtureRequest, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
     made: World
     if request.param == "memory":
@@ -25,7 +31,8 @@ def world(request: pytest.FixtureRequest, topic_prefix: str, tmp_path: Path) -> 
     else:
         from tests.contract.engine_kafka import KafkaWorld
 
-        made = KafkaWorld.create(request.getfixturevalue("kafka").bootstrap_servers, topic_prefix, tmp_path)
+        servers = request.getfixturevalue("kafka").bootstrap_servers
+        made = KafkaWorld.create(servers, topic_prefix, tmp_path, request.param)
     yield made
     made.close()
 

@@ -25,6 +25,7 @@ from amends.local.errors import ServerUnavailable
 from amends.local.kafka_server import start_kafka
 from amends.local.redis_server import start_redis
 from amends.local.servers import Servers
+from amends.schemas.topics import FAUST, TRANSACTIONS
 
 QUIET_S = 3.0
 
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     first = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
     seeds = range(first, first + options.runs)
-    print(f"seeds {first} to {seeds[-1]}, {options.at_once} at once", flush=True)
+    print(f"seeds {first} to {seeds[-1]}, {options.at_once} at once, engine {options.engine}", flush=True)
     folder = make_folder("killing")
     begun_s = time.monotonic()
     registry = start_redis(options.redis)
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             servers = Servers(broker, registry)
             print(servers, flush=True)
-            with theatre(servers, folder) as played:
+            with theatre(servers, folder, options.engine) as played:
                 failed = _play_all(played, seeds, options.at_once, folder, told=options.told)
         finally:
             broker.stop()
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         registry.stop()
     print(f"{len(seeds) - len(failed)} passed, {len(failed)} failed, in {time.monotonic() - begun_s:.0f} s")
     for run in failed:
-        print(f"  again: python -m tests.killing --runs 1 --seed {run.plan.seed} --told")
+        print(f"  again: python -m tests.killing --runs 1 --seed {run.plan.seed} --engine {options.engine} --told")
     if failed or played.stage.crashed:
         keep_folder(folder)
         print(f"  logs: {folder}")
@@ -105,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=None, help="the first seed; by default a new one")
     parser.add_argument("--kafka", default=None, help="HOST:PORT of a Kafka to use")
     parser.add_argument("--redis", default=None, help="URL of a Redis to use; it is flushed")
+    parser.add_argument("--engine", choices=(TRANSACTIONS, FAUST), default=TRANSACTIONS, help="the processors' engine")
     parser.add_argument("--told", action="store_true", help="print the time line of every run")
     return parser
 

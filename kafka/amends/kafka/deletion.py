@@ -14,6 +14,7 @@ from amends.kafka.options import common_options
 from amends.kafka.options import logger as client_logger
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import wanted_topics
+from amends.schemas.topics import FAUST
 
 REQUEST_S = 10
 LOOK_AGAIN_S = 0.5
@@ -26,7 +27,7 @@ def delete_topics(settings: KafkaSettings, *, deadline_ms: int = 10_000) -> list
 
     Never raises for what the broker says.
     """
-    names = [topic.name for topic in wanted_topics(settings)]
+    names = [topic.name for topic in wanted_topics(settings, FAUST)]  # whichever engines ran
     admin, end = _admin(settings), time.monotonic() + deadline_ms / 1000
     return _refused(names, lambda left: admin.delete_topics(left, operation_timeout=REQUEST_S), end)
 

@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from amends.kafka.settings import KafkaSettings
-
-OTHER_ENGINES = ("faust",)
-"""Engines whose changelog the default one looks for when it starts."""
-
+from amends.schemas.topics import FAUST, TRANSACTIONS
 
 class Part(StrEnum):
     """Who may have a principal of its own."""
@@ -62,27 +59,33 @@ MAKES = (Operation.CREATE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
 
 
 def rights_of(
-    part: Part, settings: KafkaSettings, *, application_id: str = "amends-processor", lanes: Sequence[str] | None = None
+    part: Part,
+    settings: KafkaSettings,
+    *,
+    application_id: str = "amends-processor",
+    lanes: Sequence[str] | None = None,
+    engine: str = TRANSACTIONS,
 ) -> tuple[Right, ...]:
     """Return what `part` needs, and nothing that it does not.
 
     Args:
         application_id: the processor's (AMENDS_PROCESSOR__APPLICATION_ID).
         lanes: those that a compensator serves; None: all.
+        engine: the one of the processors.
     """
     match part:
         case Part.AGENTS:
             return _agents(settings)
         case Part.PROCESSOR:
-            return _processor(settings, application_id)
+            return _processor(settings, application_id, engine)
         case Part.COMPENSATOR:
             return _compensator(settings, settings.lanes if lanes is None else lanes)
         case Part.CONSOLE:
-            return _console(settings)
+            return _console(settings, engine)
         case Part.DECISIONS:
             return (_topic(settings.topics.ledger, *WRITES),)
         case Part.TOPICS:
-            return tuple(_topic(topic.name, *MAKES) for topic in settings.topics.specifications())
+            return tuple(_topic(topic.name, *MAKES) for topic in settings.topics.specifications(engine=engine))
 
 
 def _agents(settings: KafkaSettings) -> tuple[Right, ...]:
@@ -90,18 +93,20 @@ def _agents(settings: KafkaSettings) -> tuple[Right, ...]:
     return _topic(topics.ledger, Operation.READ, Operation.WRITE), _topic(topics.workflows, *READS)
 
 
-def _processor(settings: KafkaSettings, application_id: str) -> tuple[Right, ...]:
+def _processor(settings: KafkaSettings, application_id: str, engine: str) -> tuple[Right, ...]:
     topics = settings.topics
+    transactional = (Right(Resource.TRANSACTIONAL_ID, f"{application_id}-checkpoint-", WRITES, prefixed=True),)
     written = [topics.workflows, topics.incidents, topics.ledger_dead_letters]
     for lane in settings.lanes:
         written += [topics.undo(lane), topics.undo_dead_letters(lane)]
     return (
         _topic(topics.ledger, *CHECKS_AND_BOTH),
-        _topic(topics.changelog(), *CHECKS_AND_BOTH),
-        *(_topic(topics.changelog(engine), Operation.DESCRIBE) for engine in OTHER_ENGINES),
+        _topic(topics.changelog(engine), *CHECKS_AND_BOTH),
+        # Who has folded the ledger last is looked at when a processor starts.
+        *(_topic(topics.changelog(other), Operation.DESCRIBE) for other in (TRANSACTIONS, FAUST) if other != engine),
         *(_topic(name, *CHECKS_AND_WRITES) for name in written),
         Right(Resource.GROUP, application_id, READS),
-        Right(Resource.TRANSACTIONAL_ID, f"{application_id}-checkpoint-", WRITES, prefixed=True),
+        *(transactional if engine == TRANSACTIONS else ()),
     )
 
 

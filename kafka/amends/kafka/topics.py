@@ -21,7 +21,7 @@ from amends.kafka.owned import PASSING
 from amends.kafka.permission import NO_RIGHT, no_right, require_rights
 from amends.kafka.rights import Right, topics_of
 from amends.kafka.settings import KafkaSettings
-from amends.schemas.topics import TopicSpecification
+from amends.schemas.topics import FAUST, TRANSACTIONS, TopicSpecification
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +40,10 @@ class TopicsReport:
     not_judged: list[str]
 
 
-def create_topics(settings: KafkaSettings) -> list[str]:
+def create_topics(settings: KafkaSettings, engine: str = TRANSACTIONS) -> list[str]:
     """Create the topics that are missing; return their names. Those that exist are left as they are: check them.
+
+    `engine`: the one of the processors.
 
     Raises:
         TopicsWrong: the broker refused one.
@@ -50,7 +52,7 @@ def create_topics(settings: KafkaSettings) -> list[str]:
     """
     entrance = Entrance(settings)
     admin, present = entrance.admin, entrance.topics()
-    new = [_new_topic(settings, topic) for topic in wanted_topics(settings) if topic.name not in present]
+    new = [_new_topic(settings, topic) for topic in wanted_topics(settings, engine) if topic.name not in present]
     created, refused = [], []
     for name, future in (admin.create_topics(new, operation_timeout=REQUEST_S) if new else {}).items():
         try:
@@ -82,23 +84,32 @@ def _wait_for_leaders(entrance: Entrance, names: list[str]) -> None:
             time.sleep(LOOK_AGAIN_S)
 
 
+def _option(settings: KafkaSettings, topic: TopicSpecification) -> str:
+    return f" --engine {FAUST}" if topic.name == settings.topics.changelog(FAUST) else ""
+
+
 def _has_leaders(topic: TopicMetadata) -> bool:
     return all(partition.error is None and partition.leader >= 0 for partition in topic.partitions.values())
 
 
-def check_topics(settings: KafkaSettings, *, embedded: bool | None = None) -> list[str]:
+def check_topics(
+    settings: KafkaSettings, *, embedded: bool | None = None, engine: str = TRANSACTIONS
+) -> list[str]:
     """Return what is wrong with the topics, a sentence each; what can't be judged is logged. See `examine_topics`."""
-    report = examine_topics(settings, embedded=embedded)
+    report = examine_topics(settings, embedded=embedded, engine=engine)
     for line in report.not_judged:
         logger.info(line)
     return report.problems
 
 
-def require_topics(settings: KafkaSettings, rights: Sequence[Right] | None = None) -> None:
+def require_topics(
+    settings: KafkaSettings, rights: Sequence[Right] | None = None, engine: str = TRANSACTIONS
+) -> None:
     """Return if all topics are as the protocol wants them and this client has its rights.
 
     Args:
         rights: those of a part: they are required, and only the topics they speak of are looked at. None: all topics.
+        engine: the one of the processors.
 
     Raises:
         TopicsWrong: topics are missing or wrong.
@@ -106,27 +117,30 @@ def require_topics(settings: KafkaSettings, rights: Sequence[Right] | None = Non
         ReadTimedOut: no broker answers.
     """
     if rights is None:
-        problems = check_topics(settings)
+        problems = check_topics(settings, engine=engine)
     else:
         entrance = Entrance(settings)
         found = entrance.topics()
         if not settings.embedded:
             require_rights(entrance.admin, rights)
-        problems = _examined(settings, entrance.admin, found, only=topics_of(rights)).problems
+        problems = _examined(settings, entrance.admin, found, only=topics_of(rights), engine=engine).problems
     if problems:
         raise TopicsWrong(problems)
 
 
-def examine_topics(settings: KafkaSettings, *, embedded: bool | None = None) -> TopicsReport:
+def examine_topics(
+    settings: KafkaSettings, *, embedded: bool | None = None, engine: str = TRANSACTIONS
+) -> TopicsReport:
     """Compare the topics that exist with those the protocol wants.
 
     Args:
         embedded: the broker is the embedded one, which doesn't tell a topic's settings; None: as in the settings.
+        engine: the one of the processors, which may want a changelog of its own.
 
     Raises AccessRefused if the brokers do not let this client in, ReadTimedOut if none answers.
     """
     entrance = Entrance(settings)
-    return _examined(settings, entrance.admin, entrance.topics(), embedded=embedded)
+    return _examined(settings, entrance.admin, entrance.topics(), embedded=embedded, engine=engine)
 
 
 def _examined(
@@ -136,9 +150,10 @@ def _examined(
     *,
     embedded: bool | None = None,
     only: frozenset[str] | None = None,
+    engine: str = TRANSACTIONS,
 ) -> TopicsReport:
     embedded = settings.embedded if embedded is None else embedded
-    topics = [topic for topic in wanted_topics(settings) if only is None or topic.name in only]
+    topics = [topic for topic in wanted_topics(settings, engine) if only is None or topic.name in only]
     problems = [problem for topic in topics for problem in _layout_problems(settings, topic, found.get(topic.name))]
     if embedded:
         names = "clean-up, retention, timestamp type and sizes"
@@ -150,9 +165,9 @@ def _examined(
     return TopicsReport(problems, [])
 
 
-def wanted_topics(settings: KafkaSettings) -> tuple[TopicSpecification, ...]:
-    """Return every topic that must exist under these settings."""
-    return settings.topics.specifications(ledger_retention_ms=settings.ledger_retention_ms)
+def wanted_topics(settings: KafkaSettings, engine: str = TRANSACTIONS) -> tuple[TopicSpecification, ...]:
+    """Return every topic that must exist under these settings, with that engine."""
+    return settings.topics.specifications(ledger_retention_ms=settings.ledger_retention_ms, engine=engine)
 
 
 def wanted_settings(settings: KafkaSettings, topic: TopicSpecification) -> Mapping[str, str]:
@@ -174,7 +189,7 @@ def _layout_problems(settings: KafkaSettings, topic: TopicSpecification, found: 
     if found is None:
         return [
             f"topic {topic.name} is missing, or this client may not know of it (Describe); make it with `amends topics "
-            "create`"
+            f"create{_option(settings, topic)}`"
         ]
     problems = []
     count = len(found.partitions)

@@ -16,6 +16,7 @@ import psutil
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import create_topics, require_topics
 from amends.local.children import Child
+from amends.schemas.topics import TRANSACTIONS
 
 AMENDS = (sys.executable, "-c", "from amends.console.main import main; main()")
 PREFIX = "AMENDS_"
@@ -34,10 +35,13 @@ def environment(settings: KafkaSettings, redis_url: str) -> dict[str, str]:
     }
 
 
-def make_topics(settings: KafkaSettings) -> None:
-    """Create the topics that are missing. Raises TopicsWrong if they are not as the protocol wants them."""
-    create_topics(settings)
-    require_topics(settings)
+def make_topics(settings: KafkaSettings, engine: str = TRANSACTIONS) -> None:
+    """Create the topics that are missing. Raises TopicsWrong if they are not as the protocol wants them.
+
+    `engine`: the one of the processors.
+    """
+    create_topics(settings, engine)
+    require_topics(settings, engine)
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ class ProcessorSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    engine: Literal["transactions"] = "transactions"
-    """The engine that runs the fold. `faust` is not there yet."""
+    engine: Literal["transactions", "faust"] = "transactions"
+    """The engine that runs the fold. `faust` is for teams that run Faust, and needs the extra of that name."""
 
     mode: Literal["off", "observe", "enforce"] = "enforce"
     """AMENDS_MODE, shared by all parts. The processor folds in every mode."""

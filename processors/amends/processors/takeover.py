@@ -6,11 +6,9 @@ the second for good. Only then are the committed offset and the changelog read, 
 
 from __future__ import annotations
 
-import gc
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from amends.kafka.consumer import GroupConsumer
@@ -20,25 +18,19 @@ from amends.kafka.reader import PartitionReader
 from amends.kafka.records import TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.transactions import Checkpointer
-from amends.processors.engine import EngineError, FoldFactory, LedgerHoleError, PartitionFold
-from amends.processors.tenure import Tenure, hole_in_words
+from amends.processors.engine import FoldFactory, PartitionFold
+from amends.processors.restoring import (
+    InterruptedTakeoverError,
+    first_offset,
+    readable,
+    reading_fast,
+    without_collector,
+)
+from amends.processors.tenure import Tenure
 
 logger = logging.getLogger(__name__)
 
 INITIALISE_TRIES = 3
-FETCH_AGAIN_MS = 5
-"""A reader that has fetched ahead looks again after this. The client's default is a second: a million records took 10 s
-in place of 3."""
-
-
-class StateUnreadableError(EngineError):
-    """The state of a partition is not one that this version can have written."""
-
-    exit_code = 65
-
-
-class InterruptedTakeoverError(Exception):
-    """The process was told to stop while it restored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +70,9 @@ class Takeover:
             starts = self._starts(consumer, partitions, refold)
             folds = {partition: self.fold(partition) for partition in partitions}
             leftovers = self._restore(folds, refold)
-            with _without_collector():
+            with without_collector():
                 for partition, fold in folds.items():
-                    with _readable(partition):
+                    with readable(partition):
                         fold.restored(starts[partition] - 1)
                     self.progressed(0)
             return [Taken(Tenure(p, folds[p], starts[p], drop=leftovers[p]), checkpointers[p]) for p in partitions]
@@ -111,22 +103,14 @@ class Takeover:
         for partition, place in places.items():
             first, end = consumer.watermarks(place)
             kept = None if partition in refold else committed.get(place)
-            if kept is not None and kept < first:
-                raise LedgerHoleError(hole_in_words(partition, kept, first))
-            if kept is not None and kept > end:
-                raise LedgerHoleError(
-                    f"ledger partition {partition} ends at offset {end}, but facts up to {kept - 1} were folded: the "
-                    "topic was deleted and made anew, or lost acknowledged records. Find out which; then start once "
-                    "with --refold to build the state from the ledger as it is now"
-                )
-            starts[partition] = first if kept is None else kept
+            starts[partition] = first_offset(partition, kept, first, end)
         return starts
 
     def _restore(self, folds: dict[int, PartitionFold], refold: frozenset[int]) -> dict[int, set[bytes]]:
         """Give the folds their state; return the keys of state that is left behind, for a first checkpoint to drop."""
         topic = self.kafka.topics.changelog()
         leftovers: dict[int, set[bytes]] = {partition: set() for partition in folds}
-        with PartitionReader(_reading_fast(self.kafka)) as reader, _without_collector():
+        with PartitionReader(reading_fast(self.kafka)) as reader, without_collector():
             ends = reader.ends(topic, folds)
             for records in reader.read(dict.fromkeys(ends, HEAD), ends):
                 for record in records:
@@ -135,40 +119,11 @@ class Takeover:
                     if record.partition in refold:
                         leftovers[record.partition].add(record.key)
                     else:
-                        with _readable(record.partition):
+                        with readable(record.partition):
                             folds[record.partition].restore(record.key, record.value)
                 if not self.progressed(len(records)):
                     raise InterruptedTakeoverError
         return leftovers
-
-
-@contextmanager
-def _readable(partition: int) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise StateUnreadableError(
-            f"the state of ledger partition {partition} can't be read ({type(error).__name__}: {error}): somebody else "
-            "wrote to the changelog, or a newer version did. Start that version, or start once with --refold to build "
-            "the state anew from the ledger"
-        ) from error
-
-
-def _reading_fast(kafka: KafkaSettings) -> KafkaSettings:
-    return kafka.model_copy(update={"options": {"fetch.queue.backoff.ms": str(FETCH_AGAIN_MS), **kafka.options}})
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Millions of new objects that all stay: the garbage collector would look at each of them again and again, for half
-    of the time a restore takes."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def transactional_id(application_id: str, partition: int) -> str:

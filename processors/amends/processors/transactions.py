@@ -31,8 +31,9 @@ from amends.processors.emitter import EmissionLostError, Emitter
 from amends.processors.engine import CheckpointRefusedError, Faults, FoldFactory, no_faults
 from amends.processors.rejoining import Rejoining
 from amends.processors.rereader import Rereader
+from amends.processors.restoring import InterruptedTakeoverError
 from amends.processors.settings import ProcessorSettings
-from amends.processors.takeover import InterruptedTakeoverError, Takeover
+from amends.processors.takeover import Takeover
 from amends.processors.tenure import Tenure
 from amends.processors.watchdog import Progress
 

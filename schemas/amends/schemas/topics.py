@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 DAY_MS = 86_400_000
+COMPACTION_LAG_MS = DAY_MS
+"""A record of a changelog is not compacted away before this, whatever comes after it."""
+TRANSACTIONS, FAUST = "transactions", "faust"
+"""The engines; each has a changelog of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Topics:
     def ledger_dead_letters(self) -> str:
         return f"{self.dead_letter_prefix}{self.ledger}"
 
-    def changelog(self, engine: str = "transactions") -> str:
+    def changelog(self, engine: str = TRANSACTIONS) -> str:
         return f"{self.prefix}.processor-{engine}-changelog"
 
     def undo(self, lane: str) -> str:
@@ -54,8 +58,13 @@ class Topics:
     def undo_dead_letters(self, lane: str) -> str:
         return f"{self.dead_letter_prefix}{self.undo(lane)}"
 
-    def specifications(self, *, ledger_retention_ms: int = 30 * DAY_MS) -> tuple[TopicSpecification, ...]:
-        """Return every topic that must exist. The ledger keeps twice the longest workflow or more."""
+    def specifications(
+        self, *, ledger_retention_ms: int = 30 * DAY_MS, engine: str = TRANSACTIONS
+    ) -> tuple[TopicSpecification, ...]:
+        """Return every topic that must exist. The ledger keeps twice the longest workflow or more.
+
+        `engine`: another engine than the default asks for a changelog of its own beside the default's.
+        """
         record_bytes = {"max.message.bytes": "1048588"}
         large = {"max.message.bytes": "2097152"}
         kept = {"cleanup.policy": "delete", "retention.ms": str(30 * DAY_MS), **large}
@@ -66,12 +75,13 @@ class Topics:
             "message.timestamp.type": "LogAppendTime",
             **record_bytes,
         }
+        changelog = {**compacted, "min.compaction.lag.ms": str(COMPACTION_LAG_MS)}
         undo = {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS), **record_bytes}
         return (
             TopicSpecification(self.ledger, ledger),
             TopicSpecification(self.workflows, compacted),
             TopicSpecification(self.incidents, compacted, co_partitioned=False),
-            TopicSpecification(self.changelog(), {**compacted, "min.compaction.lag.ms": str(DAY_MS)}),
+            *(TopicSpecification(self.changelog(name), changelog) for name in dict.fromkeys((TRANSACTIONS, engine))),
             TopicSpecification(self.ledger_dead_letters, kept),
             *(TopicSpecification(self.undo(lane), undo) for lane in self.lanes),
             *(TopicSpecification(self.undo_dead_letters(lane), kept) for lane in self.lanes),

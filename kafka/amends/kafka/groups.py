@@ -1,0 +1,71 @@
+"""What the broker says of a consumer group, to one who is no member of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from amends.kafka.errors import KafkaFault, ReadTimedOut
+from amends.kafka.options import common_options
+from amends.kafka.options import logger as client_logger
+from amends.kafka.owned import PASSING
+from amends.kafka.settings import KafkaSettings
+
+REQUEST_S = 10
+EMPTY_WITHIN_S = 30.0
+"""A member that was killed is one until its session ends."""
+LOOK_AGAIN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSeen:
+    """A group as it is now. `assignor`: how its partitions are shared out, empty if it has no members or is at it."""
+
+    members: int
+    assignor: str
+
+
+def group_seen(settings: KafkaSettings, group: str) -> GroupSeen:
+    """Return what a group is; without members if there is none.
+
+    Raises:
+        ReadTimedOut: the broker did not answer.
+        KafkaFault: it doesn't tell.
+    """
+    failed = f"group {group} can't be looked at"
+    admin = AdminClient(common_options(settings), logger=client_logger)
+    try:
+        asked = admin.describe_consumer_groups([group], request_timeout=REQUEST_S)
+        found = asked[group].result(REQUEST_S)
+    except TimeoutError as late:
+        raise ReadTimedOut(f"{failed}: no answer within {REQUEST_S} s") from late
+    except KafkaException as error:
+        cause = error.args[0]
+        away = cause.retriable() or cause.code() in PASSING
+        raise (ReadTimedOut if away else KafkaFault)(f"{failed}: {cause.str()}") from error
+    return GroupSeen(len(found.members), found.partition_assignor if found.members else "")
+
+
+def forget_group(settings: KafkaSettings, group: str) -> None:
+    """Delete a group with its committed offsets; one that is not there is forgotten.
+
+    Raises KafkaFault: it still has members, or may not be deleted.
+    """
+    admin = AdminClient(common_options(settings), logger=client_logger)
+    end = time.monotonic() + EMPTY_WITHIN_S
+    while True:
+        try:
+            admin.delete_consumer_groups([group], request_timeout=REQUEST_S)[group].result(REQUEST_S)
+            return
+        except TimeoutError as late:
+            raise ReadTimedOut(f"group {group} can't be deleted: no answer within {REQUEST_S} s") from late
+        except KafkaException as error:
+            cause = error.args[0]
+            if cause.code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return
+            if cause.code() != KafkaError.NON_EMPTY_GROUP or time.monotonic() >= end:
+                raise KafkaFault(f"the offsets of group {group} can't be forgotten: {cause.str()}") from error
+        time.sleep(LOOK_AGAIN_S)

@@ -1,0 +1,120 @@
+"""What blocks, for the Faust engine: a thread that asks the brokers, so that Faust's loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from amends.kafka.consumer import committed_offsets
+from amends.kafka.errors import KafkaFault, ReadTimedOut
+from amends.kafka.reader import PartitionReader
+from amends.kafka.records import EndObserved, TopicPartition
+from amends.kafka.settings import KafkaSettings
+from amends.processors.engine import FoldFactory
+from amends.processors.faust_changelog import Mark, Rank, Value
+from amends.processors.faust_takeover import FaustTakeover, Taken, late_records
+from amends.processors.restoring import reading_fast
+from amends.processors.settings import ProcessorSettings
+from amends.schemas.topics import FAUST
+
+logger = logging.getLogger(__name__)
+
+REQUEST_MS = 1_000
+
+Answer = TypeVar("Answer")
+
+
+class Asking:
+    """Used in one loop. One question at a time."""
+
+    def __init__(
+        self, kafka: KafkaSettings, settings: ProcessorSettings, fold: FoldFactory, progressed: Callable[[int], bool]
+    ) -> None:
+        self._kafka = kafka
+        self._group = settings.application_id
+        self._takeover = FaustTakeover(kafka, fold, progressed)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="amends-asking")
+        self._long = ThreadPoolExecutor(max_workers=1, thread_name_prefix="amends-takeover")
+        self._reader: PartitionReader | None = None  # of the first thread
+        self._stood: Mapping[TopicPartition, int] = {}
+
+    async def take(self, partitions: Collection[int], refold: Collection[int]) -> list[Taken]:
+        """See `FaustTakeover.take`."""
+        return await self._in(self._long, functools.partial(self._takeover.take, partitions, refold))
+
+    async def late_records(
+        self, partition: int, since: int, rank: Rank
+    ) -> tuple[list[tuple[bytes, Value, Mark]], int, Rank]:
+        """See `faust_takeover.late_records`."""
+
+        def read() -> tuple[list[tuple[bytes, Value, Mark]], int, Rank]:
+            with PartitionReader(reading_fast(self._kafka)) as reader:
+                return late_records(self._kafka, reader, partition, since, rank)
+
+        return await self._in(self._long, read)
+
+    async def ledger_begins(self, partition: int) -> int:
+        """Return the oldest offset of the ledger's partition. Raises ReadTimedOut."""
+        place = TopicPartition(self._kafka.topics.ledger, partition)
+        return await self._in(self._thread, lambda: self._mine().watermarks(place)[0])
+
+    async def ledger_ends(self, partitions: Iterable[int]) -> dict[int, EndObserved]:
+        """Return where partitions of the ledger end; nothing if the broker is away."""
+        places = [TopicPartition(self._kafka.topics.ledger, partition) for partition in partitions]
+        try:
+            ends = await self._in(self._thread, lambda: self._mine().observe_ends(places, REQUEST_MS))
+        except ReadTimedOut as late:
+            logger.warning("timers wait: %s", late)
+            return {}
+        return {place.partition: end for place, end in ends.items()}
+
+    async def changelog_ends(self, partitions: Collection[int]) -> dict[int, int]:
+        """Raises ReadTimedOut."""
+        topic = self._kafka.topics.changelog(FAUST)
+        ends = await self._in(self._thread, lambda: self._mine().ends(topic, partitions))
+        return {place.partition: end for place, end in ends.items()}
+
+    async def lag(self, next_offsets: Mapping[int, int]) -> int | None:
+        """Return how many facts wait, None if the broker is away.
+
+        Without partitions of one's own it is what waits in those that nobody has moved since the last question: a group
+        that gives nobody anything is a stall like any other.
+        """
+        try:
+            return await self._in(self._thread, lambda: self._lag(next_offsets))
+        except KafkaFault:
+            return None
+
+    def close(self) -> None:
+        """Let go of threads and reader."""
+
+        def end() -> None:
+            if self._reader is not None:
+                self._reader.close()
+
+        self._thread.submit(end)
+        self._thread.shutdown()
+        self._long.shutdown(wait=False, cancel_futures=True)
+
+    def _lag(self, next_offsets: Mapping[int, int]) -> int:
+        reader, topic = self._mine(), self._kafka.topics.ledger
+        asked = next_offsets or range(self._kafka.partitions)
+        ends = reader.observe_ends([TopicPartition(topic, partition) for partition in asked], REQUEST_MS)
+        if next_offsets:
+            return sum(max(0, end.offset - next_offsets[place.partition]) for place, end in ends.items())
+        stand = committed_offsets(self._kafka, self._group, ends, REQUEST_MS)
+        stood, self._stood = self._stood, stand
+        still = [place for place in stand if stood.get(place) == stand[place]]
+        return sum(max(0, ends[place].offset - stand[place]) for place in still)
+
+    def _mine(self) -> PartitionReader:
+        if self._reader is None:
+            self._reader = PartitionReader(self._kafka)
+        return self._reader
+
+    async def _in(self, pool: ThreadPoolExecutor, question: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(pool, question)

@@ -1,0 +1,166 @@
+"""The changelog of the Faust engine: what its records say of themselves, and which of them count. Pure.
+
+Nothing of it is written in a transaction, and a process that was replaced and does not know it yet may still write. So
+each record carries a *mark* in a header: how far the ledger was folded when it was written, and which life of the state
+it belongs to. A checkpoint is its changes and, once all of them are acknowledged, a *seal*: a record that says that
+everything up to there is on the changelog.
+
+State is a function of the ledger up to an offset, whoever folded it. Therefore
+
+- what counts is told by the highest seal, and for each key by the record with the highest mark up to that seal,
+  wherever either stands and whoever wrote it: a late record of a process that was replaced never wins, for its mark is
+  lower, or it says what the ledger says;
+- records beyond the highest seal are of a checkpoint that was not finished. They count once a later seal covers them;
+- a tombstone carries a mark like any record: an older state that lands behind it stays dropped;
+- `--refold` begins a new *era*. What was written in an older one no longer counts, however high its mark.
+
+Compaction keeps the last record of a key, not the one that counts. So where the two differ, the one that counts is to
+be written again, as it is, before compaction can reach it (`Restored.again`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+HEADER = "amends-mark"
+SEAL_KEY = b"\x00seal"
+"""No workflow's id begins with NUL, and no other record of the state has this key."""
+LEFT_KEY = b"\x00left"
+"""On the changelog of any engine: another one has folded the ledger since then (`engine_change`)."""
+_FORM = struct.Struct(">qqq")
+
+Value = bytes | None
+
+
+class Rank(NamedTuple):
+    """What is compared. `folded_to`: ledger offset of the last fact in it, -1 if there is none."""
+
+    era: int
+    folded_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a record says of itself. `writer` tells the tenures apart."""
+
+    rank: Rank
+    writer: int
+
+    def encode(self) -> bytes:
+        return _FORM.pack(*self.rank, self.writer)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Mark:
+        """Raises ValueError."""
+        try:
+            era, folded_to, writer = _FORM.unpack(data)
+        except struct.error as error:
+            raise ValueError(f"not a mark: {data!r}") from error
+        return cls(Rank(era, folded_to), writer)
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [(HEADER, self.encode())]
+
+
+def mark_of(headers: Iterable[tuple[str, bytes]]) -> Mark:
+    """Return the mark in the headers of a record of the changelog. Raises ValueError: another program wrote it."""
+    for name, data in headers:
+        if name == HEADER:
+            return Mark.decode(data)
+    raise ValueError(f"a record without the header {HEADER}")
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a changelog partition says."""
+
+    state: dict[bytes, bytes]
+    sealed: Rank | None
+    """The highest seal. None: there never was a checkpoint."""
+    era_max: int
+    """The highest era seen, finished or not; -1 if the changelog is empty."""
+    keys: frozenset[bytes]
+    """All keys that have a record, of whatever era."""
+    again: list[tuple[bytes, Value, Mark]]
+    """Records that count and are not the last of their key: to be written again."""
+
+
+class _Entry(NamedTuple):
+    mark: Mark
+    value: Value
+
+
+@dataclass(slots=True)
+class Restoring:
+    """Takes the records of a changelog partition in their order."""
+
+    era_max: int = -1
+    _seal: Mark | None = None
+    _last_seal: Mark | None = None
+    _entries: dict[bytes, list[_Entry]] = field(default_factory=dict[bytes, list[_Entry]])
+    _beaten: set[bytes] = field(default_factory=set[bytes])
+    """Keys of which the last record does not count, and is not held."""
+
+    def take(self, key: bytes, value: Value, mark: Mark) -> None:
+        rank = mark.rank
+        self.era_max = max(self.era_max, rank.era)
+        if key == SEAL_KEY:
+            self._last_seal = mark
+            if self._seal is None or rank >= self._seal.rank:
+                self._seal = mark
+            return
+        entries = self._entries.setdefault(key, [])
+        entries.append(_Entry(mark, value))
+        if len(entries) > 1:
+            self._prune(key, entries)
+
+    @property
+    def sealed(self) -> Rank | None:
+        """The highest seal so far."""
+        return None if self._seal is None else self._seal.rank
+
+    def _prune(self, key: bytes, entries: list[_Entry]) -> None:
+        """Of the records that are sealed keep only the one that counts; seals only rise."""
+        last, sealed = entries[-1], self.sealed
+        if sealed is not None:
+            best = _highest(entry for entry in entries if entry.mark.rank <= sealed)
+            entries[:] = [entry for entry in entries if entry is best or entry.mark.rank > sealed]
+        if entries[-1] is last:
+            self._beaten.discard(key)
+        else:
+            self._beaten.add(key)
+
+    def ended(self) -> Restored:
+        """The partition was read to its end."""
+        state: dict[bytes, bytes] = {}
+        again: list[tuple[bytes, Value, Mark]] = []
+        if self._seal is not None and self._seal is not self._last_seal:
+            again.append((SEAL_KEY, b"", self._seal))
+        for key, entries in self._entries.items():
+            counts = self._that_counts(entries)
+            if counts is None:
+                continue
+            if counts is not entries[-1] or key in self._beaten:
+                again.append((key, counts.value, counts.mark))
+            if counts.value is not None:
+                state[key] = counts.value
+        return Restored(state, self.sealed, self.era_max, frozenset(self._entries), again)
+
+    def _that_counts(self, entries: list[_Entry]) -> _Entry | None:
+        sealed = self.sealed
+        if sealed is None:
+            return None
+        return _highest(e for e in entries if e.mark.rank.era == sealed.era and e.mark.rank <= sealed)
+
+
+def _highest(entries: Iterable[_Entry]) -> _Entry | None:
+    """Return the one with the highest rank, of equal ones the last: both are right, and a parked workflow that was
+    folded again since then needn't be read again."""
+    best: _Entry | None = None
+    for entry in entries:
+        if best is None or entry.mark.rank >= best.mark.rank:
+            best = entry
+    return best

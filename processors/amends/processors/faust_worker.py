@@ -1,0 +1,175 @@
+"""The Faust app of a processor, and the worker that runs it: under `faust worker` and `amends processor` alike."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
+
+import faust
+from aiokafka.errors import InconsistentGroupProtocolError
+from faust.types import EventT, ProducerT, StreamT
+from mode.types.signals import BaseSignalT
+
+from amends.kafka.health import HealthServer
+from amends.kafka.seldom import collect_seldom
+from amends.kafka.settings import KafkaSettings
+from amends.processors.engine import EngineError, Faults, FoldFactory, no_faults
+from amends.processors.engine_change import TwoEnginesError, two_engines_in_words
+from amends.processors.faust_engine import FaustEngine
+from amends.processors.faust_options import app_options
+from amends.processors.faust_table import state_table
+from amends.processors.settings import ProcessorSettings
+from amends.processors.watching import health_server, watchdog
+from amends.schemas.topics import FAUST
+
+logger = logging.getLogger(__name__)
+
+AGENT = "amends.fold"
+TABLE = "amends-state"
+STOP_S = 15.0
+"""A worker that has a reason to end and hangs in doing so is ended after this."""
+
+
+class SendGuard(faust.Sensor):
+    """Ends the process when a record that Faust sent is not acknowledged: Faust would commit past it."""
+
+    def __init__(self, fail: Callable[[BaseException], object]) -> None:
+        super().__init__()
+        self._fail = fail
+
+    def on_send_error(self, producer: ProducerT, exc: BaseException, state: Any) -> None:
+        self._fail(EngineError(f"a record was not acknowledged: {type(exc).__name__}: {exc}"))
+
+
+class ProcessorApp(faust.App):
+    """One agent that folds the ledger, one table that is the state."""
+
+    engine: FaustEngine
+    processor_settings: ProcessorSettings
+    before_start: Callable[[], None]
+    """Raises EngineError if the worker must not start. Blocks."""
+
+    async def on_first_start(self) -> None:
+        """Nothing is kept on disk: no folder is made."""
+
+    async def on_start(self) -> None:
+        await super().on_start()
+        self.add_future(self.engine.serve())
+
+    async def on_stop(self) -> None:
+        await self.engine.leave()
+        await super().on_stop()
+
+
+class ProcessorWorker(faust.Worker):
+    """Ends with the engine's words and exit code when the engine can't go on."""
+
+    app: ProcessorApp
+
+    def execute_from_commandline(self) -> NoReturn:
+        app, engine = self.app, self.app.engine
+        try:
+            app.before_start()
+        except EngineError as error:
+            self._refuse(error)
+        engine.on_failure = self._end
+        settings = app.processor_settings
+        watch = watchdog(settings, lambda: engine.progress)
+        health: HealthServer | None = health_server(settings, lambda: engine.progress)
+        watch.start()
+        collect_seldom()
+        try:
+            super().execute_from_commandline()
+        except SystemExit as ended:
+            failure = engine.failure or _as_failure(self, settings)
+            if failure is not None:
+                self._refuse(failure)
+            raise ended from None
+        finally:
+            watch.stop()
+            if health is not None:
+                health.stop()
+            engine.close()
+            logger.info("stopped: %s", engine.progress)
+
+    def _end(self, failure: EngineError) -> None:
+        """Stop in order; without order if that takes too long. Called in the loop, or in a thread of Faust."""
+        logger.error("the processor ends: %s", failure)
+        late = threading.Timer(STOP_S, os._exit, (failure.exit_code,))
+        late.daemon = True
+        late.start()
+        self.loop.call_soon_threadsafe(self._on_sigterm)
+
+    def _refuse(self, error: EngineError) -> NoReturn:
+        sys.stderr.write(f"amends processor: {error}\n")
+        sys.stderr.flush()
+        raise SystemExit(error.exit_code)
+
+
+def _as_failure(worker: ProcessorWorker, settings: ProcessorSettings) -> EngineError | None:
+    """Return why Faust crashed, in words; None if it did not."""
+    reason = worker.crash_reason
+    if reason is None:
+        return None
+    if isinstance(reason, InconsistentGroupProtocolError):
+        return TwoEnginesError(two_engines_in_words(FAUST, settings.application_id))
+    return EngineError(f"Faust ended: {type(reason).__name__}: {reason}")
+
+
+def make_app(
+    kafka: KafkaSettings,
+    settings: ProcessorSettings,
+    fold: FoldFactory,
+    *,
+    refold: bool = False,
+    faults: Faults = no_faults,
+    before_start: Callable[[], None] = lambda: None,
+    **more: Any,
+) -> ProcessorApp:
+    """Return the app. Nothing is connected before a worker starts.
+
+    Args:
+        more: settings of Faust beside those that a promise rests on, and in their place.
+
+    Raises OptionRefusedError: the client's options can't be expressed.
+    """
+    app = ProcessorApp(settings.application_id, **{**app_options(kafka, settings), "Worker": ProcessorWorker, **more})
+    app.engine = engine = FaustEngine(kafka, settings, fold, refold=refold, faults=faults)
+    app.before_start = before_start
+    app.processor_settings = settings
+    table = state_table(app, TABLE, kafka.topics.changelog(FAUST), kafka.partitions, engine.changelog_ends, engine.take)
+    engine.write = table.write
+    engine.consumer = lambda: app.consumer
+    app.sensors.add(SendGuard(engine.fail))
+    ledger = app.topic(
+        kafka.topics.ledger,
+        key_type=bytes,
+        value_type=bytes,
+        key_serializer="raw",
+        value_serializer="raw",
+        partitions=kafka.partitions,
+        allow_empty=True,
+    )
+
+    async def fold_ledger(stream: StreamT[Any]) -> None:
+        """Fold the ledger. Facts are acknowledged to Faust behind the checkpoint that holds them."""
+        assert isinstance(stream, faust.Stream)
+        by_hand = stream.noack()
+
+        async def acknowledge(event: EventT[Any]) -> None:
+            await by_hand.ack(event)
+
+        async for event in by_hand.events():
+            await engine.take_fact(event, acknowledge)
+
+    app.agent(ledger, name=AGENT, concurrency=1)(fold_ledger)
+
+    def revoked(sender: Any, /, *args: Any, signal: BaseSignalT[Any], **more: Any) -> Awaitable[None]:
+        return engine.revoked()
+
+    app.on_partitions_revoked.connect(revoked)
+    return app

@@ -1,0 +1,157 @@
+"""Which records of the Faust engine's changelog count, whoever wrote them and wherever they stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amends.processors.faust_changelog import SEAL_KEY, Mark, Rank, Restored, Restoring, mark_of
+
+KEYS = (b"a", b"b", b"c")
+Record = tuple[bytes, bytes | None, Mark]
+
+
+def mark(folded_to: int, *, era: int = 0, writer: int = 1) -> Mark:
+    return Mark(Rank(era, folded_to), writer)
+
+
+def seal(folded_to: int, *, era: int = 0, writer: int = 1) -> Record:
+    return (SEAL_KEY, b"", mark(folded_to, era=era, writer=writer))
+
+
+def restored(*log: Record) -> Restored:
+    restoring = Restoring()
+    for record in log:
+        restoring.take(*record)
+    return restoring.ended()
+
+
+def test_a_mark_is_read_as_it_was_written() -> None:
+    written = mark(7, era=2, writer=2**62 - 1)
+    assert mark_of([("other", b"x"), *written.headers()]) == written
+
+
+@pytest.mark.parametrize("headers", [[], [("amends-mark", b"short")]])
+def test_a_record_of_another_program_is_refused(headers: list[tuple[str, bytes]]) -> None:
+    with pytest.raises(ValueError, match="mark"):
+        mark_of(headers)
+
+
+def test_nothing_counts_before_a_seal_stands() -> None:
+    found = restored((b"a", b"1", mark(3)))
+    assert found.state == {}
+    assert found.sealed is None
+    assert found.keys == {b"a"}
+
+
+def test_records_of_a_checkpoint_that_was_not_finished_do_not_count() -> None:
+    assert restored((b"a", b"1", mark(3)), seal(3), (b"a", b"2", mark(5))).state == {b"a": b"1"}
+
+
+def test_they_count_once_a_later_seal_covers_them() -> None:
+    log = [(b"a", b"1", mark(3)), seal(3), (b"a", b"2", mark(5)), (b"b", b"1", mark(8)), seal(8)]
+    assert restored(*log).state == {b"a": b"2", b"b": b"1"}
+
+
+def test_a_late_record_of_a_process_that_was_replaced_does_not_win() -> None:
+    log = [(b"a", b"new", mark(9)), seal(9), (b"a", b"old", mark(4, writer=2)), seal(4, writer=2)]
+    assert restored(*log).state == {b"a": b"new"}
+    assert restored(*log).sealed == Rank(0, 9)
+
+
+def test_an_older_state_behind_a_tombstone_stays_dropped() -> None:
+    found = restored((b"a", b"old", mark(2)), (b"a", None, mark(9)), seal(9), (b"a", b"old", mark(4, writer=2)))
+    assert found.state == {}
+    assert found.again == [(b"a", None, mark(9))]
+
+
+def test_what_counts_and_does_not_stand_last_is_to_be_written_again_with_its_mark() -> None:
+    log = [(b"a", b"new", mark(9)), seal(9), (b"a", b"old", mark(4, writer=2)), seal(4, writer=2)]
+    assert restored(*log).again == [(SEAL_KEY, b"", mark(9)), (b"a", b"new", mark(9))]
+    assert restored(*log, *restored(*log).again).again == []
+
+
+def test_a_new_era_outranks_all_that_was_written_before() -> None:
+    log = [(b"a", b"1", mark(90)), (b"z", b"1", mark(90)), seal(90), (b"a", b"2", mark(4, era=1)), seal(4, era=1)]
+    assert restored(*log).state == {b"a": b"2"}
+    assert restored(*log).keys == {b"a", b"z"}
+    assert restored(*log, (b"y", b"1", mark(95)), seal(95)).state == {b"a": b"2"}
+
+
+def test_an_era_that_was_begun_and_not_sealed_leaves_the_one_before_and_its_number_is_not_used_again() -> None:
+    found = restored((b"a", b"1", mark(9)), seal(9), (b"a", b"2", mark(4, era=1)))
+    assert found.state == {b"a": b"1"}
+    assert found.era_max == 1
+
+
+# --- any schedule of owners and zombies -------------------------------------------------------------------------------
+
+
+def state_at(facts: list[bytes], offset: int) -> dict[bytes, bytes]:
+    """The fold of these tests: per key how many facts there were; every fifth drops it."""
+    counts: dict[bytes, int] = {}
+    for key in facts[: offset + 1]:
+        counts[key] = (counts.get(key, 0) + 1) % 5
+    return {key: b"%d" % count for key, count in counts.items() if count}
+
+
+@dataclass
+class Owner:
+    """A process that has taken over, and goes on whether others have since or not."""
+
+    writer: int
+    folded_to: int
+    pending: list[Record] = field(default_factory=list[Record])
+
+    def cut(self, facts: list[bytes]) -> None:
+        end = len(facts) - 1
+        if self.pending or end <= self.folded_to:
+            return
+        state, own = state_at(facts, end), mark(end, writer=self.writer)
+        changed = dict.fromkeys(facts[self.folded_to + 1 :])
+        self.pending = [(key, state.get(key), own) for key in changed] + [(SEAL_KEY, b"", own)]
+        self.folded_to = end
+
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("fact"), st.integers(0, 2)),
+        st.tuples(st.sampled_from(("cut", "write", "write", "write", "take")), st.integers(0, 1)),
+        st.tuples(st.sampled_from(("rewrite", "compact")), st.just(0)),
+    ),
+    max_size=100,
+)
+
+
+def compacted(log: list[Record]) -> list[Record]:
+    last = {record[0]: place for place, record in enumerate(log)}
+    return [record for place, record in enumerate(log) if last[record[0]] == place]
+
+
+@given(actions)
+def test_any_schedule_of_owners_and_zombies_restores_the_state_of_the_highest_seal(done: list[tuple[str, int]]) -> None:
+    facts: list[bytes] = []
+    log: list[Record] = []
+    owners = [Owner(0, -1), Owner(1, -1)]
+    for number, (what, which) in enumerate(done):
+        owner = owners[which % 2]
+        if what == "fact":
+            facts.append(KEYS[which])
+        elif what == "cut":
+            owner.cut(facts)
+        elif what == "write" and owner.pending:
+            log.append(owner.pending.pop(0))
+        elif what == "take":
+            sealed = restored(*log).sealed
+            owners[which] = Owner(2 + number, -1 if sealed is None else sealed.folded_to)
+        elif what == "rewrite":
+            log.extend(restored(*log).again)
+        elif what == "compact" and not restored(*log).again:
+            # Compaction must not overtake the writing again, nor what an owner is about to seal.
+            log = compacted(log) if not any(each.pending for each in owners) else log
+        found = restored(*log)
+        wanted = {} if found.sealed is None else state_at(facts, found.sealed.folded_to)
+        assert found.state == wanted
