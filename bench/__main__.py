@@ -152,7 +152,11 @@ def alone_figures(redis_url: str, registry: str, restore_steps: int) -> Figures:
 
 
 def run(options: argparse.Namespace) -> Figures:
-    figures: dict[str, Any] = {"engine": options.engine, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "brokers": {}}
+    figures: dict[str, Any] = {
+        "engine": options.engine,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "brokers": {},
+    }
     for embedded in (False, True):
         if options.only and (options.only == "embedded") != embedded:
             continue

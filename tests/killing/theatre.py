@@ -26,10 +26,12 @@ from amends.local.story.narrator import CLOSED, Line
 from amends.local.story.remotes import Remotes, remotes
 from amends.local.story.tools import LANES
 from amends.local.story.world import Thing, judge
+from amends.schemas.topics import TRANSACTIONS
 
 AGENT_DEADLINE_S = 120.0
 CLOSED_DEADLINE_S = 150.0
 LOOK_EVERY_S = 0.1
+ENGINE = "AMENDS_PROCESSOR__ENGINE"
 PATIENCE = {"AMENDS_PRODUCER__STANDING_WITHIN_MS": "60000", "AMENDS_PRODUCER__CONFIRM_WITHIN_MS": "60000"}
 
 
@@ -233,8 +235,11 @@ class Theatre:
 
 
 @contextlib.contextmanager
-def theatre(servers: Servers, folder: Path) -> Iterator[Theatre]:
-    """Have topics, services and parts for the length of a block; logs go to `folder`. Raises ServerUnavailable."""
+def theatre(servers: Servers, folder: Path, engine: str = TRANSACTIONS) -> Iterator[Theatre]:
+    """Have topics, services and parts for the length of a block; logs go to `folder`. Raises ServerUnavailable.
+
+    `engine`: the one of the processors.
+    """
     settings = KafkaSettings(
         bootstrap_servers=servers.kafka.bootstrap_servers,
         topic_prefix=f"amends-killing-{uuid.uuid4().hex[:8]}",
@@ -244,8 +249,9 @@ def theatre(servers: Servers, folder: Path) -> Iterator[Theatre]:
         embedded=servers.kafka.embedded,
     )
     with remotes() as outside, gates(outside) as passed:
-        make_topics(settings)
-        parts = Parts({**environment(settings, servers.redis.url), **passed.environment, **PATIENCE}, folder)
+        make_topics(settings, engine)
+        variables = {**environment(settings, servers.redis.url), **passed.environment, **PATIENCE, ENGINE: engine}
+        parts = Parts(variables, folder)
         played = Theatre(settings, servers.redis.url, outside, parts, payment_method(outside), passed)
         try:
             played.start()

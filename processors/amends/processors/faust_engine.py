@@ -29,14 +29,16 @@ from faust.types import TP, ConsumerT, EventT
 
 from amends.kafka.errors import KafkaFault
 from amends.kafka.settings import KafkaSettings
-from amends.processors.emission import Headers
 from amends.processors.emitter import EmissionLostError, Emitter
 from amends.processors.engine import EngineError, Faults, FoldFactory, LedgerHoleError, no_faults
 from amends.processors.faust_asking import Asking
 from amends.processors.faust_changelog import Rank
+from amends.processors.faust_facts import LedgerMessage
 from amends.processors.faust_keeper import Acknowledge, FaustKeeper, Write
 from amends.processors.faust_options import heartbeat_ms
+from amends.processors.faust_sweeps import Sweeps
 from amends.processors.faust_takeover import Taken
+from amends.processors.faust_wakefulness import Wakefulness
 from amends.processors.rereader import Rereader
 from amends.processors.restoring import InterruptedTakeoverError
 from amends.processors.settings import ProcessorSettings
@@ -50,28 +52,15 @@ IDLE_S, BUSY_S = 0.02, 0.003
 LOOK_AGAIN_MS = 50
 LAG_EVERY_MS = 5_000
 LAST_CHECKPOINT_S = 5.0
+TAKE_AGAIN_S = 1.0
 REWINDS_MAX = 20
 """In one tenure: so often may Faust lose facts before it is better to start anew."""
 
 
-class LedgerMessage:
-    """A fact as Faust read it, as folds want it (`LedgerRecord`)."""
+class BrokerFaultError(EngineError):
+    """The broker did not do its part in time. Starting again may help."""
 
-    __slots__ = ("_headers", "appended_at_ms", "key", "offset", "value")
-
-    def __init__(self, event: EventT[Any]) -> None:
-        message = event.message
-        self.offset: int = message.offset
-        self.appended_at_ms = round(message.timestamp * 1000)
-        self.key: bytes | None = message.key
-        self.value: bytes | None = message.value
-        self._headers: Any = message.headers
-
-    @property
-    def headers(self) -> Headers:
-        found = self._headers or ()
-        pairs = found.items() if isinstance(found, dict) else found
-        return tuple((name, value or b"") for name, value in pairs)
+    exit_code = 75
 
 
 class FaustEngine:
@@ -108,12 +97,11 @@ class FaustEngine:
         self._taking: tuple[int, ...] = ()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timing = False
-        self._sweep_ms = sweep_ms
-        self._sweeps: dict[int, tuple[int, int, Rank]] = {}  # by partition: when, from which offset, the highest mark
+        self._sweeps = Sweeps(self._asking, first_ms=2 * settings.session_timeout_ms, every_ms=sweep_ms)
+        beat_ms = heartbeat_ms(settings)
+        self._wakefulness = Wakefulness(slept_ms=settings.session_timeout_ms - beat_ms, silent_ms=2 * beat_ms)
         self._stopping = False
         self._lag_at_ms = 0
-        self._looked_at_s = time.monotonic()
-        self._silent_until_s = 0.0
         self._turns = self._folded = self._records = self._kept = self._refused = 0
         self._lag: int | None = None
         self._progress = Progress()
@@ -134,7 +122,7 @@ class FaustEngine:
         """The process must end. Only the first reason counts."""
         if self.failure is not None or self._stopping:
             return
-        self.failure = error if isinstance(error, EngineError) else EngineError(f"{type(error).__name__}: {error}")
+        self.failure = _in_words(error)
         if not isinstance(error, EngineError | EmissionLostError | KafkaFault):
             logger.error("the engine broke", exc_info=error)
         self.on_failure(self.failure)
@@ -144,7 +132,7 @@ class FaustEngine:
     async def take_fact(self, event: EventT[Any], acknowledge: Acknowledge) -> None:
         """Fold what Faust brings. Never raises but for cancellation: Faust would take the fact for done."""
         try:
-            await self.awake()
+            await self._wakefulness.awake()
             while self._emitter.unconfirmed > self._settings.unconfirmed_max:  # noqa: ASYNC110  # told by another thread
                 await asyncio.sleep(BUSY_S)
             keeper = self._keepers.get(event.message.partition)
@@ -172,7 +160,12 @@ class FaustEngine:
             return
         keeper.rewinding = True
         partition, wanted = keeper.partition, keeper.tenure.next_offset
-        begins = await self._asking.ledger_begins(partition)
+        try:
+            begins = await self._asking.ledger_begins(partition)
+        except KafkaFault as fault:
+            logger.warning("ledger partition %d: %d came and %d must: %s", partition, found, wanted, fault)
+            keeper.rewinding = False  # the next fact asks again
+            return
         keeper.rewinds += 1
         if begins > wanted or keeper.rewinds > REWINDS_MAX:
             raise LedgerHoleError(hole_in_words(partition, wanted, max(begins, found)))
@@ -193,14 +186,14 @@ class FaustEngine:
             await asyncio.sleep(BUSY_S if busy else IDLE_S)
 
     def _turn(self, now_ms: int) -> None:
-        self._look_at_clock()
         self._emitter.confirm(self._is_held)
-        if not self._is_silent():
+        if not self._wakefulness.look():
             self._fold_again()
             for keeper in self._keepers.values():
                 keeper.advance(now_ms)
             self._begin_timers(now_ms)
-            self._begin_sweeps(now_ms)
+            for keeper in self._sweeps.due(now_ms):
+                self._begin(self._sweeps.sweep(keeper, now_ms))
         if now_ms >= self._lag_at_ms:
             self._lag_at_ms = now_ms + LAG_EVERY_MS
             self._begin(self._look_at_lag())
@@ -225,7 +218,7 @@ class FaustEngine:
         """Time that no fact has brought is the broker's to tell, as with the default engine."""
         try:
             ends = await self._asking.ledger_ends([keeper.partition for keeper in due])
-            await self.awake()
+            await self._wakefulness.awake()
             now_ms = _now_ms()
             for keeper in due:
                 if keeper.is_dropped:
@@ -237,25 +230,6 @@ class FaustEngine:
                 keeper.look_again_at_ms = now_ms + LOOK_AGAIN_MS * (1 if ends else 20)
         finally:
             self._timing = False
-
-    def _begin_sweeps(self, now_ms: int) -> None:
-        for partition, (at_ms, since, rank) in list(self._sweeps.items()):
-            if at_ms <= now_ms:
-                self._sweeps[partition] = (now_ms + self._sweep_ms, since, rank)
-                self._begin(self._sweep(self._keepers[partition], since, rank))
-
-    async def _sweep(self, keeper: FaustKeeper, since: int, rank: Rank) -> None:
-        """Write again what a record of a process that was replaced stands behind."""
-        again, end, highest = await self._asking.late_records(keeper.partition, since, rank)
-        if keeper.is_dropped:
-            return
-        if again:
-            logger.warning("changelog partition %d: %d records stand last and do not count; those that do are written "
-                           "again", keeper.partition, len(again))  # fmt: skip
-            keeper.write_again(again)
-        # What was written again is looked at once more: a checkpoint may have come between reading and writing.
-        wait_ms = min(self._sweep_ms, 2 * self._settings.session_timeout_ms) if again else self._sweep_ms
-        self._sweeps[keeper.partition] = (_now_ms() + wait_ms, end, highest)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         async def guarded() -> None:
@@ -270,27 +244,6 @@ class FaustEngine:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # --- whether the group still counts on us -------------------------------------------------------------------------
-
-    async def awake(self) -> None:
-        """Return once this process is known to be a member. At once, unless it slept for so long that the group may
-        have gone on without it: then after the time in which the group tells it so."""
-        self._look_at_clock()
-        while self._is_silent() and not self._stopping:
-            await asyncio.sleep(IDLE_S)
-            self._look_at_clock()
-
-    def _look_at_clock(self) -> None:
-        now_s = time.monotonic()
-        slept_ms, self._looked_at_s = (now_s - self._looked_at_s) * 1000, now_s
-        beat_ms = heartbeat_ms(self._settings)
-        if slept_ms > self._settings.session_timeout_ms - beat_ms and self._keepers:
-            logger.warning("slept for %.1f s: silent until the group has said whether it went on", slept_ms / 1000)
-            self._silent_until_s = now_s + 2 * beat_ms / 1000
-
-    def _is_silent(self) -> bool:
-        return time.monotonic() < self._silent_until_s
-
     # --- partitions come and go ---------------------------------------------------------------------------------------
 
     async def take(self, partitions: frozenset[int]) -> None:
@@ -299,16 +252,22 @@ class FaustEngine:
         self._taking = tuple(sorted(partitions))
         logger.info("taking over ledger partitions %s", list(self._taking))
         began_at = time.monotonic()
-        try:
-            taken = await self._asking.take(partitions, frozenset(self._to_refold))
-        except InterruptedTakeoverError:
-            return
-        except Exception as error:
-            self.fail(error)
-            return
-        if number != self._assignment or self._stopping:
-            return  # it was taken away meanwhile
-        self._taking, self._silent_until_s = (), 0.0
+        taken: list[Taken] | None = None
+        while taken is None:
+            try:
+                taken = await self._asking.take(partitions, frozenset(self._to_refold))
+            except InterruptedTakeoverError:
+                return
+            except KafkaFault as fault:
+                logger.warning("taking over ledger partitions %s again: %s", list(self._taking), fault)
+                await asyncio.sleep(TAKE_AGAIN_S)
+            except Exception as error:
+                self.fail(error)
+                return
+            if number != self._assignment or self._stopping:
+                return  # they were taken away meanwhile
+        self._taking = ()
+        self._wakefulness.is_member()
         self._to_refold.difference_update(partitions)
         for each in taken:
             self._hold(each)
@@ -317,16 +276,15 @@ class FaustEngine:
 
     def _hold(self, taken: Taken) -> None:
         tenure = taken.tenure
-        self._keepers[tenure.partition] = FaustKeeper(
+        self._keepers[tenure.partition] = keeper = FaustKeeper(
             taken,
             writer=secrets.randbits(62),
             checkpoint_ms=self._settings.checkpoint_ms,
             write=self.write,
-            guard=self,
+            awake=self._wakefulness.awake,
             faults=self._faults,
         )
-        first_ms = min(self._sweep_ms, 2 * self._settings.session_timeout_ms)
-        self._sweeps[tenure.partition] = (_now_ms() + first_ms, taken.end, Rank(taken.era, tenure.next_offset - 1))
+        self._sweeps.hold(keeper, taken.end, Rank(taken.era, tenure.next_offset - 1), _now_ms())
         # All that is emitted is a function of state: what the owner before did not get out comes out now.
         self._emitter.send(tenure, tenure.emissions(_now_ms(), timers=False))
 
@@ -342,7 +300,7 @@ class FaustEngine:
         """Give everything up: a rebalance takes all and gives anew."""
         self._assignment += 1
         try:
-            if not self._is_silent() and self.failure is None:
+            if not self._wakefulness.look() and self.failure is None:
                 await asyncio.wait_for(self._last_checkpoints(), LAST_CHECKPOINT_S)
         except (TimeoutError, EngineError, EmissionLostError) as fault:
             logger.warning("no last checkpoint of partitions %s: %s", sorted(self._keepers), fault)
@@ -361,14 +319,15 @@ class FaustEngine:
         await asyncio.gather(*(keeper.last() for keeper in self._keepers.values()))
 
     def _drop(self) -> None:
+        silent = self._wakefulness.look()
         for keeper in self._keepers.values():
             keeper.is_dropped = True
             self._rereader.drop(keeper.tenure)
             self._kept += keeper.kept
-            if keeper.is_committing and self._is_silent():
+            if keeper.is_committing and silent:
                 self._refused += 1
         self._keepers = {}
-        self._sweeps = {}
+        self._sweeps.drop()
         self._report()
 
     def close(self) -> None:
@@ -406,6 +365,14 @@ class FaustEngine:
             refused=self._refused,
             committing=tuple((keeper.partition, keeper.begun) for keeper in keepers if keeper.is_committing),
         )
+
+
+def _in_words(error: BaseException) -> EngineError:
+    if isinstance(error, EngineError):
+        return error
+    if isinstance(error, EmissionLostError | KafkaFault):
+        return BrokerFaultError(str(error))
+    return EngineError(f"{type(error).__name__}: {error}")
 
 
 def _now_ms() -> int:

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 from faust.types import EventT
 
@@ -25,6 +25,7 @@ LOOK_S = 0.003
 """Between two looks whether all is confirmed that a checkpoint covers."""
 
 Write = Callable[[int, bytes, bytes | None, Mark], Awaitable[Awaitable[Any]]]
+Awake = Callable[[], Awaitable[None]]
 Acknowledge = Callable[[EventT[Any]], Awaitable[object]]
 
 
@@ -34,24 +35,17 @@ class ChangelogLostError(EngineError):
     exit_code = 75
 
 
-class Guard(Protocol):
-    """What the engine knows of its place in the group."""
-
-    async def awake(self) -> None:
-        """Return once this process is known not to have slept through its session; at once if it did not sleep."""
-        ...
-
-
 class FaustKeeper:
     """Keeps the checkpoints of a partition that was taken over. Used in the loop alone.
 
     Args:
         writer: tells this tenure from all others.
         write: hands a record of the changelog to the client.
+        awake: returns once this process is known not to have slept through its session.
     """
 
     def __init__(
-        self, taken: Taken, *, writer: int, checkpoint_ms: int, write: Write, guard: Guard, faults: Faults
+        self, taken: Taken, *, writer: int, checkpoint_ms: int, write: Write, awake: Awake, faults: Faults
     ) -> None:
         self.tenure = taken.tenure
         self.partition = taken.tenure.partition
@@ -69,7 +63,7 @@ class FaustKeeper:
         self._again = taken.again
         self._checkpoint_ms = checkpoint_ms
         self._write = write
-        self._guard = guard
+        self._awake = awake
         self._faults = faults
         self._took_ms = 0
         self._due_at_ms: int | None = None
@@ -132,7 +126,7 @@ class FaustKeeper:
                 return
             await asyncio.sleep(LOOK_S)
         self._faults(BEFORE_CHECKPOINT)
-        await self._guard.awake()
+        await self._awake()
         if self.is_dropped:
             return
         began_at = time.monotonic()

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
 import faust
-from aiokafka.errors import InconsistentGroupProtocolError
+from aiokafka.errors import InconsistentGroupProtocolError, KafkaError
 from faust.types import EventT, ProducerT, StreamT
 from mode.types.signals import BaseSignalT
 
@@ -19,7 +19,7 @@ from amends.kafka.seldom import collect_seldom
 from amends.kafka.settings import KafkaSettings
 from amends.processors.engine import EngineError, Faults, FoldFactory, no_faults
 from amends.processors.engine_change import TwoEnginesError, two_engines_in_words
-from amends.processors.faust_engine import FaustEngine
+from amends.processors.faust_engine import BrokerFaultError, FaustEngine
 from amends.processors.faust_options import app_options
 from amends.processors.faust_table import state_table
 from amends.processors.settings import ProcessorSettings
@@ -117,7 +117,8 @@ def _as_failure(worker: ProcessorWorker, settings: ProcessorSettings) -> EngineE
         return None
     if isinstance(reason, InconsistentGroupProtocolError):
         return TwoEnginesError(two_engines_in_words(FAUST, settings.application_id))
-    return EngineError(f"Faust ended: {type(reason).__name__}: {reason}")
+    words = f"Faust ended: {type(reason).__name__}: {reason}"
+    return BrokerFaultError(words) if isinstance(reason, KafkaError) else EngineError(words)
 
 
 def make_app(
