@@ -13,6 +13,7 @@ from enum import StrEnum
 from amends.kafka.settings import KafkaSettings
 from amends.schemas.topics import FAUST, TRANSACTIONS
 
+
 class Part(StrEnum):
     """Who may have a principal of its own."""
 
@@ -85,7 +86,7 @@ def rights_of(
         case Part.DECISIONS:
             return (_topic(settings.topics.ledger, *WRITES),)
         case Part.TOPICS:
-            return tuple(_topic(topic.name, *MAKES) for topic in settings.topics.specifications(engine=engine))
+            return tuple(_topic(t.name, *MAKES) for t in settings.topics.specifications(engine=engine))
 
 
 def _agents(settings: KafkaSettings) -> tuple[Right, ...]:
@@ -122,14 +123,14 @@ def _compensator(settings: KafkaSettings, lanes: Sequence[str]) -> tuple[Right, 
     return tuple(rights)
 
 
-def _console(settings: KafkaSettings) -> tuple[Right, ...]:
+def _console(settings: KafkaSettings, engine: str) -> tuple[Right, ...]:
     """It reads no lane and no changelog: `topics check` looks how they are made."""
     topics = settings.topics
-    only_checked = {topics.changelog(), *map(topics.undo, settings.lanes)}
+    only_checked = {topics.changelog(), topics.changelog(engine), *map(topics.undo, settings.lanes)}
     checks = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
     return tuple(
         _topic(topic.name, *(checks if topic.name in only_checked else CHECKS_AND_READS))
-        for topic in topics.specifications()
+        for topic in topics.specifications(engine=engine)
     )
 
 

@@ -92,9 +92,7 @@ def _has_leaders(topic: TopicMetadata) -> bool:
     return all(partition.error is None and partition.leader >= 0 for partition in topic.partitions.values())
 
 
-def check_topics(
-    settings: KafkaSettings, *, embedded: bool | None = None, engine: str = TRANSACTIONS
-) -> list[str]:
+def check_topics(settings: KafkaSettings, *, embedded: bool | None = None, engine: str = TRANSACTIONS) -> list[str]:
     """Return what is wrong with the topics, a sentence each; what can't be judged is logged. See `examine_topics`."""
     report = examine_topics(settings, embedded=embedded, engine=engine)
     for line in report.not_judged:
@@ -102,9 +100,7 @@ def check_topics(
     return report.problems
 
 
-def require_topics(
-    settings: KafkaSettings, rights: Sequence[Right] | None = None, engine: str = TRANSACTIONS
-) -> None:
+def require_topics(settings: KafkaSettings, rights: Sequence[Right] | None = None, engine: str = TRANSACTIONS) -> None:
     """Return if all topics are as the protocol wants them and this client has its rights.
 
     Args:

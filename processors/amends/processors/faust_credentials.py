@@ -10,7 +10,7 @@ from pathlib import Path
 import faust
 from faust.types.auth import CredentialsT
 
-from amends.kafka.options import is_secret
+from amends.kafka.secrets import is_secret
 from amends.processors.engine import EngineError
 from amends.processors.faust_oauth import ClientCredentials, TokenProvider
 

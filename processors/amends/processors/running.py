@@ -17,7 +17,7 @@ from amends.processors.breakers import BreakerTerms
 from amends.processors.engine import EngineError, FoldFactory
 from amends.processors.partition import Partition
 from amends.processors.settings import ProcessorSettings
-from amends.processors.start import check_start
+from amends.processors.start import check_start, learn_schemas
 from amends.processors.terms import Terms
 from amends.processors.transactions import TransactionalEngine
 from amends.processors.watching import health_server, watchdog
@@ -110,22 +110,25 @@ def faust_app_from_environment() -> ProcessorApp:
     check = app.before_start
 
     def before_start() -> None:
-        _require_servers()
+        _require_servers_and_schemas()
         check()
 
     app.before_start = before_start
     return app
 
 
-def _require_servers() -> None:
+def _require_servers_and_schemas() -> None:
     try:
         kafka_of_settings()
+        learn_schemas()
     except SettingsWrong as wrong:
         raise SettingsRefusedError(str(wrong)) from wrong
 
 
 def _check(kafka: KafkaSettings, settings: ProcessorSettings, *, refold: bool, accept_loss: bool) -> None:
-    check_start(kafka, refold=refold, accept_loss=accept_loss, engine=settings.engine, group=settings.application_id)
+    check_start(
+        kafka, refold=refold, accept_loss=accept_loss, engine=settings.engine, application_id=settings.application_id
+    )
 
 
 def fold_of(kafka: KafkaSettings, settings: ProcessorSettings) -> FoldFactory:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from amends.kafka.health import HealthServer
+from amends.kafka.schema_registry_opening import with_schema_registry, with_schema_registry_metrics
 from amends.processors.health import ProcessorHealth, prometheus_metrics
 from amends.processors.settings import ProcessorSettings
 from amends.processors.watchdog import Progress, WatchdogThread
@@ -24,8 +25,8 @@ def health_server(settings: ProcessorSettings, progress: Callable[[], Progress])
     if settings.health_port is None:
         return None
     server = HealthServer(
-        ProcessorHealth(progress, settings.stall_ms // 2, _monotonic_ms),
-        prometheus_metrics(progress),
+        with_schema_registry(ProcessorHealth(progress, settings.stall_ms // 2, _monotonic_ms)),
+        with_schema_registry_metrics(prometheus_metrics(progress)),
         host=settings.health_host,
         port=settings.health_port,
     ).start()
