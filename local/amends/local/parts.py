@@ -41,7 +41,7 @@ def make_topics(settings: KafkaSettings, engine: str = TRANSACTIONS) -> None:
     `engine`: the one of the processors.
     """
     create_topics(settings, engine)
-    require_topics(settings, engine)
+    require_topics(settings, engine=engine)
 
 
 @dataclass(slots=True)
