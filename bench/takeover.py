@@ -1,6 +1,6 @@
 """`python -m bench takeover`: how long until partitions are folded again after a processor went.
 
-python -m bench takeover [--times 5] [--open 2000] [--partitions 8] [--json FILE]
+python -m bench takeover [--times 5] [--ways "restart in place"] [--open 2000] [--partitions 8] [--json FILE]
 
 Two processors with static membership, some workflows open. One of them goes, in three ways: it is told to end and is
 started again under its name (a restart in place), it is killed and started again under its name, it is killed and
@@ -168,7 +168,7 @@ def run(options: argparse.Namespace) -> Figures:
             names = [f"open-{number}" for number in range(options.open)]
             write(publisher, settings.topics.ledger, chain.from_iterable(begun(name) for name in names))
             settle(stand)
-            return {way: measured(stand, way, options.times) for way in WAYS}
+            return {way: measured(stand, way, options.times) for way in options.ways or WAYS}
         except SystemExit:
             for part in parts.running:
                 print(f"--- {part.name}\n{part.last_words(12)}", file=sys.stderr)
@@ -183,6 +183,7 @@ def run(options: argparse.Namespace) -> Figures:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench takeover", description=__doc__)
     parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--ways", nargs="+", choices=sorted(WAYS), help="only these")
     parser.add_argument("--open", type=int, default=2_000, help="workflows that are open meanwhile")
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--json", type=Path, default=Path("bench/results/takeover.json"))
