@@ -9,7 +9,7 @@ import pytest
 
 from amends.kafka.settings import KafkaSettings
 from amends.processors import records, state
-from amends.processors.command import fold_of
+from amends.processors.running import fold_of
 from amends.processors.settings import ProcessorSettings
 from amends.processors.takeover import StateUnreadableError, _readable
 from amends.processors.timers import Silences
