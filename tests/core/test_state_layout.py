@@ -9,9 +9,9 @@ import pytest
 
 from amends.kafka.settings import KafkaSettings
 from amends.processors import records, state
+from amends.processors.restoring import StateUnreadableError, readable
 from amends.processors.running import fold_of
 from amends.processors.settings import ProcessorSettings
-from amends.processors.takeover import StateUnreadableError, _readable
 from amends.processors.timers import Silences
 from amends.schemas import approvals
 from amends.schemas.keys import digest
@@ -53,7 +53,7 @@ def test_rows_that_changed_have_a_layout_of_their_own() -> None:
 def test_state_of_a_newer_layout_is_refused_when_it_is_restored() -> None:
     newer = json.dumps([7, [], [], records.LAYOUT + 1]).encode()
     fold = fold_of(KafkaSettings(), ProcessorSettings())(3)
-    with pytest.raises(StateUnreadableError, match=r"partition 3 .* newer version did.*--refold"), _readable(3):
+    with pytest.raises(StateUnreadableError, match=r"partition 3 .* newer version did.*--refold"), readable(3):
         fold.restore(records.PARTITION_KEY, newer)
 
 
