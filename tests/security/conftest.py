@@ -9,7 +9,15 @@ from tests.conftest import NO_KAFKA
 from tests.security.secured import PARTS, Secured, secret_of, start_secured
 from tests.security.token_endpoint import TokenEndpoint
 
+from amends.kafka.turned_away import turned_away
 from amends.local.kafka_server import why_no_apache_kafka
+
+
+@pytest.fixture(autouse=True)
+def nothing_heard_stays() -> Iterator[None]:
+    """What brokers say in these tests is no concern of the parts of others."""
+    yield
+    turned_away.forget()
 
 
 @pytest.fixture(scope="session")

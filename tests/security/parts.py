@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from tests.integration.kafka_parts import eventually
 from tests.security.tools import WORLD, book
@@ -28,9 +29,25 @@ class ShopClosedError(Exception):
     """What the agent fails with."""
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A processor in a thread."""
+
+    engine: TransactionalEngine
+    thread: threading.Thread
+
+    @property
+    def ended(self) -> bool:
+        return not self.thread.is_alive()
+
+    @property
+    def partitions(self) -> int:
+        return len(self.engine.progress.partitions)
+
+
 @contextlib.contextmanager
-def processor(kafka: KafkaSettings) -> Iterator[TransactionalEngine]:
-    """A processor whose application id is the topics' prefix."""
+def processor(kafka: KafkaSettings) -> Iterator[Running]:
+    """A processor whose application id is the topics' prefix. What ends it is raised at the end of the block."""
     settings = ProcessorSettings(application_id=kafka.topic_prefix)
     check_start(kafka, refold=False, application_id=settings.application_id)
     engine = TransactionalEngine(kafka, settings, fold_of(kafka, settings))
@@ -45,7 +62,7 @@ def processor(kafka: KafkaSettings) -> Iterator[TransactionalEngine]:
     thread = threading.Thread(target=run, name="processor")
     thread.start()
     try:
-        yield engine
+        yield Running(engine, thread)
     finally:
         engine.stop()
         thread.join(60)

@@ -31,6 +31,10 @@ PARTS = tuple(part.value for part in Part)
 PASSWORD = "pass:word with ü"
 PREFIX = "org.apache.kafka.common.security"
 SUPER = "User:ANONYMOUS"
+REAUTHENTICATES = "SCRAM-SHA-256"
+"""Clients that come so are asked again, every `REAUTHENTICATE_MS`."""
+REAUTHENTICATE_MS = 3_000
+MECHANISMS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
 
 
 @dataclass
@@ -93,6 +97,7 @@ def start_secured(folder: Path, endpoint: TokenEndpoint) -> Secured:
     sasl = {
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
         "plain.sasl.jaas.config": f"{PREFIX}.plain.PlainLoginModule required {plain};",
+        "scram-sha-256.connections.max.reauth.ms": str(REAUTHENTICATE_MS),
         "scram-sha-256.sasl.jaas.config": f"{PREFIX}.scram.ScramLoginModule required;",
         "scram-sha-512.sasl.jaas.config": f"{PREFIX}.scram.ScramLoginModule required;",
         "oauthbearer.sasl.jaas.config": f"{PREFIX}.oauthbearer.OAuthBearerLoginModule required;",
@@ -126,7 +131,7 @@ def start_secured(folder: Path, endpoint: TokenEndpoint) -> Secured:
         [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={endpoint.keys_url}"],
     )
     server = start_kafka(preference="apache", setup=setup)
-    upsert_scram(server)
+    make_users(server)
     return Secured(server, ports, authority, identities, endpoint, folder)
 
 
@@ -137,12 +142,21 @@ def store(identity: Identity, authority: Authority) -> dict[str, str]:
     }  # fmt: skip
 
 
-def upsert_scram(server: KafkaServer) -> None:
+def make_users(server: KafkaServer) -> None:
+    for mechanism in MECHANISMS:  # one of a user in each request
+        _set_passwords(server, mechanism, {part: secret_of(part) for part in PARTS})
+
+
+def set_password(secured: Secured, part: str, mechanism: str, word: str) -> None:
+    """Change the password that a part has for a SCRAM mechanism."""
+    _set_passwords(secured.server, mechanism, {part: word})
+
+
+def _set_passwords(server: KafkaServer, mechanism: str, words: dict[str, str]) -> None:
     client = AdminClient({"bootstrap.servers": server.bootstrap_servers})
-    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):  # one of a user in each request
-        wanted: list[UserScramCredentialAlteration] = [
-            UserScramCredentialUpsertion(part, ScramCredentialInfo(mechanism, 4_096), secret_of(part).encode())
-            for part in PARTS
-        ]
-        for future in client.alter_user_scram_credentials(wanted).values():
-            future.result(30)
+    wanted: list[UserScramCredentialAlteration] = [
+        UserScramCredentialUpsertion(user, ScramCredentialInfo(MECHANISMS[mechanism], 4_096), word.encode())
+        for user, word in words.items()
+    ]
+    for future in client.alter_user_scram_credentials(wanted).values():
+        future.result(30)

@@ -62,7 +62,6 @@ def without(granted: Secured) -> Iterator[Callable[[Part, str, Operation], str]]
             return right.name
 
         yield take
-    turned_away.forget()
 
 
 PROCESSOR_NEEDS = [
@@ -80,8 +79,8 @@ def test_a_processor_without_one_of_its_rights_ends_and_names_it(
 ) -> None:
     named = without(Part.PROCESSOR, name, operation)
     began_at = time.monotonic()
-    with pytest.raises(RightMissingError) as raised, processor(settings(granted, Part.PROCESSOR)) as engine:
-        eventually(lambda: not engine.progress.turns or engine.progress.partitions, 3)
+    with pytest.raises(RightMissingError) as raised, processor(settings(granted, Part.PROCESSOR)) as running:
+        eventually(lambda: running.ended or running.partitions)
     assert time.monotonic() - began_at < WITHIN_S
     assert named in str(raised.value)
     assert "amends acls" in str(raised.value)
@@ -100,7 +99,8 @@ def test_a_compensator_without_one_of_its_rights_ends_and_names_it(
     named = without(Part.COMPENSATOR, name, operation)
     with pytest.raises(AccessRefused) as raised, compensator(settings(granted, Part.COMPENSATOR)):
         pytest.fail("it started")
-    assert f"{named}: {operation.value}" in str(raised.value)
+    assert named in str(raised.value)
+    assert "amends acls" in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -149,12 +149,13 @@ def test_a_right_withdrawn_under_way_ends_the_processor_and_once_granted_again_n
     with compensator(settings(granted, Part.COMPENSATOR)):
         with (  # noqa: PT012 - what it does while the right goes
             pytest.raises(RightMissingError, match="amends acls"),
-            processor(settings(granted, Part.PROCESSOR)) as engine,
+            processor(settings(granted, Part.PROCESSOR)) as running,
         ):
-            eventually(lambda: len(engine.progress.partitions) == 2)
+            eventually(lambda: running.partitions == 2)
             without(Part.PROCESSOR, f"P.undo.{LANE}", Operation.WRITE)
             fail_a_workflow(settings(granted, Part.AGENTS), workflow_id)
-            eventually(lambda: turned_away.words())
+            eventually(lambda: running.ended)
+        assert "authorization failed" in turned_away.words()
         restore(granted, Part.PROCESSOR, right_of(Part.PROCESSOR, f"P.undo.{LANE}"))
         with processor(settings(granted, Part.PROCESSOR)):
             await_undone(workflow_id)

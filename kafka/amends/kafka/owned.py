@@ -122,7 +122,7 @@ class OwnedConsumer:
                 batch.ends[_place_of(message)] = _offset_of(message)
             elif self.group or error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
                 # The client looks for the coordinator of a group also where it is in none; that right is not needed.
-                _raise_if_grave(error, message)
+                _raise_if_grave(error, message, self.group)
         for place, offset in again.items():
             with contextlib.suppress(KafkaException):  # taken away meanwhile: whoever has it now begins elsewhere
                 self._mine().seek(ClientPartition(*place, offset))
@@ -241,7 +241,7 @@ def _offset_of(message: Message) -> int:
     return offset
 
 
-def _raise_if_grave(error: KafkaError, message: Message) -> None:
+def _raise_if_grave(error: KafkaError, message: Message, group: str) -> None:
     code = error.code()
     if code in DISOWNED or error.fatal():
         raise OwnershipLost(error.str())
@@ -251,7 +251,7 @@ def _raise_if_grave(error: KafkaError, message: Message) -> None:
         raise TopicsWrong([f"{message.topic()}: {error.str()}; make the topics with `amends topics create`"])
     if code in NO_RIGHT:
         turned_away.hear(error)
-        raise no_right(f"topic {message.topic()}" if message.topic() else "the consumer group", error)
+        raise no_right(f"topic {message.topic()}" if message.topic() else f"group {group}", error)
     if code not in PASSING and not error.retriable():
         raise KafkaFault(f"{message.topic()}: {error.str()}")
     logger.warning("consumer: %s", error.str())

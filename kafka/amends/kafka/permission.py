@@ -17,7 +17,6 @@ from amends.kafka.rights import Operation, Resource, Right
 log = logging.getLogger(__name__)
 
 ANSWER_S = 5.0
-"""Groups of a cluster that has had none can't be described for some seconds; then they are not judged."""
 
 NO_RIGHT = frozenset({
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -41,55 +40,34 @@ def no_right(what: str, cause: KafkaError) -> AccessRefused:
 
 
 def require_rights(admin: AdminClient, rights: Sequence[Right]) -> None:
-    """Return if the brokers grant all of `rights` that they can be asked for: those on topics and groups.
+    """Return if the brokers grant all of `rights` that are on topics.
 
-    What they do not tell is not judged: it shows where it is used, and what is there not yet has no rights to tell of.
+    What they do not tell is not judged. Neither are groups, of which a cluster that has had none tells nothing for
+    seconds, nor transactional ids, of which none tells anything: who lacks those hears it when he first uses them,
+    which is at once.
 
     Raises:
         AccessRefused: some are missing; all of them are named.
     """
     topics = [right for right in rights if right.resource is Resource.TOPIC]
-    groups = [right for right in rights if right.resource is Resource.GROUP]
-    missing = _missing(topics, _topics_told(admin, [right.name for right in topics]))
-    missing += _missing(groups, _groups_told(admin, [right.name for right in groups]))
+    told: Mapping[str, Future[Any]] = admin.describe_topics(
+        TopicCollection([right.name for right in topics]), include_authorized_operations=True, request_timeout=ANSWER_S
+    )
+    missing = [line for right in topics if (line := _missing(right, _granted(told[right.name])))]
     if missing:
         lines = "\n".join(f"- {line}" for line in missing)
         raise AccessRefused(f"this client has not the rights of its part on Kafka:\n{lines}\n{HOW}")
 
 
-def _topics_told(admin: AdminClient, names: list[str]) -> Mapping[str, Future[Any]]:
-    if not names:
-        return {}
-    collection = TopicCollection(names)
-    told: Mapping[str, Future[Any]] = admin.describe_topics(
-        collection, include_authorized_operations=True, request_timeout=ANSWER_S
-    )
-    return told
+def _missing(right: Right, granted: frozenset[Operation] | None) -> str:
+    if granted is None:
+        log.info("rights on the topic %s are not judged: the broker does not tell them", right.name)
+        return ""
+    lacking = [operation for operation in right.operations if operation not in granted]
+    return f"topic {right.name}: {' and '.join(lacking)}" if lacking else ""
 
 
-def _groups_told(admin: AdminClient, names: list[str]) -> Mapping[str, Future[Any]]:
-    if not names:
-        return {}
-    told: Mapping[str, Future[Any]] = admin.describe_consumer_groups(
-        names, include_authorized_operations=True, request_timeout=ANSWER_S
-    )
-    return told
-
-
-def _missing(rights: Sequence[Right], told: Mapping[str, Future[Any]]) -> list[str]:
-    missing: list[str] = []
-    for right in rights:
-        granted = _granted(told[right.name], right)
-        if granted is None:
-            log.info("rights on the %s %s are not judged: the broker does not tell them", right.resource, right.name)
-            continue
-        lacking = [operation for operation in right.operations if operation not in granted]
-        if lacking:
-            missing.append(f"{right.resource} {right.name}: {' and '.join(lacking)}")
-    return missing
-
-
-def _granted(future: Future[Any], right: Right) -> frozenset[Operation] | None:
+def _granted(future: Future[Any]) -> frozenset[Operation] | None:
     """Return what is granted, None where that is not told."""
     try:
         told: Iterable[AclOperation] | None = future.result(2 * ANSWER_S).authorized_operations
