@@ -13,7 +13,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 
 from amends.compensators.redis_address import PREFIX, URL
 
-LOOK_S = 1.5
+LOOK_S = 4.0
 PING = b"PING\r\n"
 LEAST = (
     "+evalsha +script|load +time +hmget +hset +del +pexpire, on keys that begin with "

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from amends.console.read_model import Latest
 from amends.console.steps import Placed
 from amends.kafka.consumer import HEAD, PartitionReader
+from amends.kafka.entrance import require_entrance_once
 from amends.kafka.options import logger as client_logger
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.schema_registry_opening import open_schema_registry
@@ -33,7 +34,7 @@ def read_topics(settings: KafkaSettings, topics: Iterable[str]) -> Iterator[Reco
     Raises:
         KafkaFault: a topic is missing, or Kafka does not answer.
     """
-    with PartitionReader(settings) as reader:
+    with _reader(settings) as reader:
         for topic in topics:
             places = [TopicPartition(topic, number) for number in range(reader.partitions_of(topic))]
             yield from _read(reader, dict.fromkeys(places, HEAD))
@@ -43,13 +44,19 @@ def read_partition(
     settings: KafkaSettings, topic: str, key: bytes, *, from_offset: int | None = None
 ) -> Iterator[Record]:
     """Yield the records under `key`, from `from_offset` or the oldest there is. Raises KafkaFault."""
-    with PartitionReader(settings) as reader:
+    with _reader(settings) as reader:
         place = TopicPartition(topic, partition_for(key, reader.partitions_of(topic)))
         oldest, _ = reader.watermarks(place)
         start = oldest if from_offset is None else max(oldest, from_offset)
         for record in _read(reader, {place: start}):
             if record.key == key:
                 yield record
+
+
+def _reader(settings: KafkaSettings) -> PartitionReader:
+    """Return a reader. Raises AccessRefused where the brokers do not let us in, ReadTimedOut."""
+    require_entrance_once(settings)
+    return PartitionReader(settings)
 
 
 def echo_of(settings: KafkaSettings, workflow_id: str) -> WorkflowEcho | None:
@@ -62,7 +69,7 @@ def echo_of(settings: KafkaSettings, workflow_id: str) -> WorkflowEcho | None:
 
 def read_one(settings: KafkaSettings, place: TopicPartition, offset: int) -> Record | None:
     """Return the record at `offset`, or None if none is there. Raises KafkaFault."""
-    with PartitionReader(settings) as reader:
+    with _reader(settings) as reader:
         if not 0 <= place.partition < reader.partitions_of(place.topic):
             return None
         oldest, end = reader.watermarks(place)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from amends.console.exits import USAGE, Stop
+from amends.kafka.entrance import require_entrance_once
 from amends.kafka.publisher import Publisher
 from amends.kafka.records import Ack
 from amends.kafka.schema_registry_opening import open_schema_registry
@@ -78,6 +79,7 @@ def _written(settings: KafkaSettings, facts: Said) -> list[Ack]:
     trouble = registry.try_learn() if registry is not None else ""
     if trouble:
         typer.echo(f"amends: written in single-object encoding, which every reader takes: {trouble}", err=True)
+    require_entrance_once(settings)
     with Publisher(settings) as publisher:
         return [
             publisher.publish_sync(

@@ -73,6 +73,17 @@ def require_entrance(settings: KafkaSettings, deadline_ms: int = REQUEST_MS) -> 
     Entrance(settings).topics(deadline_ms)
 
 
+def require_entrance_once(settings: KafkaSettings, deadline_ms: int = REQUEST_MS) -> None:
+    """As `require_entrance`, for who comes often: once they were let in, these settings are not tried again."""
+    known = (settings.bootstrap_servers, tuple(sorted(settings.options.items())))
+    if known not in _LET_IN:
+        require_entrance(settings, deadline_ms)
+        _LET_IN.add(known)
+
+
+_LET_IN: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+
+
 def setting_of(option: str) -> str:
     """Return the variable that sets an option of the client."""
     return f"AMENDS_KAFKA__{option.upper().replace('.', '_')}"

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-LOOK_S = 1.5
+LOOK_S = 3.0
 SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION = 17, 1
 ANSWER_BYTES_MAX = 65_536
 

@@ -115,13 +115,24 @@ def require_topics(settings: KafkaSettings, rights: Sequence[Right] | None = Non
     if rights is None:
         problems = check_topics(settings, engine=engine)
     else:
-        entrance = Entrance(settings)
-        found = entrance.topics()
-        if not settings.embedded:
-            require_rights(entrance.admin, rights)
+        entrance, found = entered(settings, rights)
         problems = _examined(settings, entrance.admin, found, only=topics_of(rights), engine=engine).problems
     if problems:
         raise TopicsWrong(problems)
+
+
+def entered(
+    settings: KafkaSettings, rights: Sequence[Right], deadline_ms: int = REQUEST_S * 1000
+) -> tuple[Entrance, dict[str, TopicMetadata]]:
+    """Return the entrance and the topics there are, once a client that needs these rights was let in and has them.
+
+    Raises AccessRefused, ReadTimedOut.
+    """
+    entrance = Entrance(settings)
+    found = entrance.topics(deadline_ms)
+    if not settings.embedded:  # which knows no rights
+        require_rights(entrance.admin, rights)
+    return entrance, found
 
 
 def examine_topics(

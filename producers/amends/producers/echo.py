@@ -15,11 +15,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from amends.kafka.consumer import TAIL, PartitionConsumer
-from amends.kafka.entrance import require_entrance
 from amends.kafka.errors import KafkaFault, TopicsWrong
 from amends.kafka.owned import GATHER_MS
 from amends.kafka.records import Record, TopicPartition
+from amends.kafka.rights import Part, rights_of
 from amends.kafka.settings import KafkaSettings
+from amends.kafka.topics import entered
 from amends.producers.ledger import Listener
 from amends.schemas.codec import UnreadableRecord, decode_as
 from amends.schemas.commands import WorkflowEcho
@@ -181,7 +182,7 @@ class EchoReader:
         """Once: under another count of partitions our facts would stand where nobody folds them."""
         if self._checked:
             return
-        require_entrance(self._settings, REQUEST_MS)
+        entered(self._settings, rights_of(Part.AGENTS, self._settings), REQUEST_MS)
         ours = self._settings.partitions
         for topic in (self._settings.topics.ledger, self._topic):
             theirs = consumer.partitions_of(topic, REQUEST_MS)
