@@ -14,7 +14,7 @@ from tests.security.tools import WORLD, book
 from amends.compensators.settings import CompensatorSettings
 from amends.compensators.worker import Worker
 from amends.kafka.settings import KafkaSettings
-from amends.processors.command import fold_of
+from amends.processors.running import fold_of
 from amends.processors.settings import ProcessorSettings
 from amends.processors.start import check_start
 from amends.processors.transactions import TransactionalEngine

@@ -15,6 +15,7 @@ from amends.kafka.owned import PASSING
 from amends.kafka.settings import KafkaSettings
 
 REQUEST_S = 10
+SEEN_WITHIN_S = 3.0
 EMPTY_WITHIN_S = 30.0
 """A member that was killed is one until its session ends."""
 LOOK_AGAIN_S = 0.5
@@ -28,8 +29,8 @@ class GroupSeen:
     assignor: str
 
 
-def group_seen(settings: KafkaSettings, group: str) -> GroupSeen:
-    """Return what a group is; without members if there is none.
+def group_seen(settings: KafkaSettings, group: str, deadline_s: float = SEEN_WITHIN_S) -> GroupSeen:
+    """Return what a group is; without members if there is none. A cluster that has had no group tells none for a while.
 
     Raises:
         ReadTimedOut: the broker did not answer.
@@ -38,10 +39,10 @@ def group_seen(settings: KafkaSettings, group: str) -> GroupSeen:
     failed = f"group {group} can't be looked at"
     admin = AdminClient(common_options(settings), logger=client_logger)
     try:
-        asked = admin.describe_consumer_groups([group], request_timeout=REQUEST_S)
-        found = asked[group].result(REQUEST_S)
+        asked = admin.describe_consumer_groups([group], request_timeout=deadline_s)
+        found = asked[group].result(deadline_s)
     except TimeoutError as late:
-        raise ReadTimedOut(f"{failed}: no answer within {REQUEST_S} s") from late
+        raise ReadTimedOut(f"{failed}: no answer within {deadline_s:g} s") from late
     except KafkaException as error:
         cause = error.args[0]
         away = cause.retriable() or cause.code() in PASSING

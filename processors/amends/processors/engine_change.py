@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amends.kafka.errors import KafkaFault, ReadTimedOut, TopicsWrong
+from amends.kafka.errors import KafkaFault, TopicsWrong
 from amends.kafka.groups import forget_group, group_seen
 from amends.kafka.owned import HEAD
 from amends.kafka.publisher import Publisher
@@ -50,14 +50,11 @@ class RefoldLosesError(EngineError):
 
 
 def refuse_two_engines(kafka: KafkaSettings, engine: str, group: str) -> None:
-    """Raise TwoEnginesError if the group has members of another engine; ReadTimedOut if nobody answers."""
+    """Raise TwoEnginesError if the group has members of another engine, as far as the broker tells: one that has had no
+    group yet, or an ACL, may keep it from telling. Then the broker refuses the join."""
     try:
         seen = group_seen(kafka, group)
-    except ReadTimedOut:
-        raise
-    except (
-        KafkaFault
-    ):  # a broker that doesn't tell, or an ACL that forbids to ask: the broker still refuses such a join
+    except KafkaFault:
         return
     if seen.members and seen.assignor and seen.assignor != ENGINES[engine]:
         raise TwoEnginesError(two_engines_in_words(engine, group, seen.members))

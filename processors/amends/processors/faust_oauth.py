@@ -56,7 +56,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka ha
         self._token = ""
         self._good_until_s = 0.0
 
-    async def token(self) -> str:
+    async def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]  # its base returns nothing
         """Return a token. Raises NoTokenError."""
         if time.monotonic() >= self._good_until_s:
             self._token, life_s = await asyncio.to_thread(self._asked)

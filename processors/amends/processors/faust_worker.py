@@ -6,8 +6,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn, cast
 
 import faust
 from aiokafka.errors import InconsistentGroupProtocolError, KafkaError
@@ -68,7 +68,7 @@ class ProcessorApp(faust.App):
 class ProcessorWorker(faust.Worker):
     """Ends with the engine's words and exit code when the engine can't go on."""
 
-    app: ProcessorApp
+    app: ProcessorApp  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def execute_from_commandline(self) -> NoReturn:
         app, engine = self.app, self.app.engine
@@ -164,7 +164,8 @@ def make_app(
         async def acknowledge(event: EventT[Any]) -> None:
             await by_hand.ack(event)
 
-        async for event in by_hand.events():
+        events = cast("AsyncIterator[EventT[Any]]", by_hand.events())
+        async for event in events:
             await engine.take_fact(event, acknowledge)
 
     app.agent(ledger, name=AGENT, concurrency=1)(fold_ledger)
@@ -172,5 +173,5 @@ def make_app(
     def revoked(sender: Any, /, *args: Any, signal: BaseSignalT[Any], **more: Any) -> Awaitable[None]:
         return engine.revoked()
 
-    app.on_partitions_revoked.connect(revoked)
+    app.on_partitions_revoked.connect(revoked)  # pyright: ignore[reportArgumentType]  # typed for mypy_extensions
     return app
