@@ -85,6 +85,9 @@ def test_each_scene_says_what_must_have_become_of_a_failed_order() -> None:
     assert unsure == {**killed, "order": "undone or never done"}
     assert SCENES["remote-down"].expected(Fate(Ended.FAILED))["label"] == "standing"
     assert SCENES["irreversible"].expected(Fate(Ended.FAILED))["mail"] == "standing"
+    gave_up = SCENES["twenty"].expected(Fate(Ended.GAVE_UP))
+    assert set(gave_up.values()) == {"undone or never done"}
+    assert "order" in gave_up
     assert SCENES["clean"].expected(Fate(Ended.DONE))["order"] == "standing"
 
 

@@ -11,8 +11,11 @@ import sys
 from amends.local.story.remote import Refused
 from amends.local.story.tools import buy_label, charge, reserve, send_confirmation, write_order
 from amends.producers import workflow
+from amends.tools.errors import LedgerUnavailable, LedgerUncertain
 
 FAILED = 3
+GAVE_UP = 4
+"""It was refused the ledger, so it stopped: what it did is undone as if it had failed."""
 
 
 def fulfil(order: str, payment_method: str, *, mail: bool) -> str:
@@ -42,6 +45,9 @@ def main() -> int:
     except Refused as refused:
         say(f"fails: {str(refused).partition(': ')[2]}")
         return FAILED
+    except (LedgerUnavailable, LedgerUncertain) as silent:
+        say(f"gives up: {silent}")
+        return GAVE_UP
     say(f"is done: {outcome}")
     return 0
 

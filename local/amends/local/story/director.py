@@ -15,7 +15,7 @@ import stripe
 from amends.kafka.settings import KafkaSettings
 from amends.local.errors import ServerUnavailable
 from amends.local.parts import Parts, caller_of
-from amends.local.story.agent import FAILED
+from amends.local.story.agent import FAILED, GAVE_UP
 from amends.local.story.calls import BY_NAME, SERVICES, RemoteCall
 from amends.local.story.cast import Cast
 from amends.local.story.listener import Listener
@@ -24,10 +24,11 @@ from amends.local.story.remotes import Remotes
 from amends.local.story.scenes import Ended, Fate, Scene
 from amends.local.story.timeline import Timeline
 from amends.local.story.world import STRIPE_TOKEN, Kind, Thing, Wanted, judge
-from amends.schemas.commands import IncidentState
+from amends.schemas.commands import IncidentState, Phase
 
 LOOK_EVERY_S = 0.05
 COMPENSATORS = 2
+ENDS = {0: Ended.DONE, FAILED: Ended.FAILED, GAVE_UP: Ended.GAVE_UP}
 
 
 @dataclass(slots=True)
@@ -123,15 +124,21 @@ class Play:
             if len(self.fates) == len(self.orders) and self._is_over():
                 return
             time.sleep(LOOK_EVERY_S)
-        settled = self.listener.ask(lambda narrator: {order for order in self.orders if narrator.settled(order)})
+        settled = self.listener.ask(lambda narrator: {order for order in self.orders if self._settled(order, narrator)})
         waiting = ", ".join(order for order in self.orders if order not in settled) or "none"
         self.ending.problems.append(f"not over after {self.deadline_ms / 1000:.0f} s; not settled: {waiting}")
 
     def _is_over(self) -> bool:
         if not self.ending.before:
             self.ending.before = self._world()
-        settled = self.listener.ask(lambda narrator: all(narrator.settled(order) for order in self.orders))
+        settled = self.listener.ask(lambda narrator: all(self._settled(order, narrator) for order in self.orders))
         return settled and not judge(self._world(), self._expected()) and not self._unkept()
+
+    def _settled(self, order: str, narrator: Narrator) -> bool:
+        """Whether an order is closed, waits for a person, or was given up before it began."""
+        fate = self.fates.get(order)
+        never_began = fate is not None and fate.ended is Ended.GAVE_UP and narrator.phase(order) is Phase.NONE
+        return never_began or narrator.settled(order)
 
     def _kill_held_callers(self) -> None:
         """Kill whoever waits inside a call that hangs. The call stays held: its caller is gone."""
@@ -187,8 +194,9 @@ class Play:
             code = agent.child.exit_code
             if order in self.fates or code is None:
                 continue
-            self.fates[order] = Fate(Ended.DONE if code == 0 else Ended.FAILED)
-            if code not in (0, FAILED):
+            self.fates[order] = Fate(ENDS.get(code, Ended.FAILED))
+            # Of twenty some may give up, and all that holds of them is judged; of one nothing would have been shown.
+            if code not in ENDS or (code == GAVE_UP and len(self.orders) == 1):
                 self.ending.problems.append(f"the agent of {order} ended with {code}:\n{agent.last_words()}")
 
     def _look_at_parts(self) -> None:

@@ -17,6 +17,8 @@ class Ended(StrEnum):
     DONE = "done"
     FAILED = "failed"
     KILLED = "killed"
+    GAVE_UP = "gave up"
+    """The ledger was too slow for it, as on a busy machine: nobody knows beforehand at which call, if it began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Scene:
         if fate.ended is Ended.DONE:
             done: tuple[Kind, ...] = (*SEQUENCE, *(("mail",) if self.mail else ()))
             return dict.fromkeys(done, "standing")
+        if fate.ended is Ended.GAVE_UP:
+            return {**dict.fromkeys(SEQUENCE, "undone or never done"), **dict.fromkeys(self.left, "standing")}
         last: Kind = "order" if fate.call is None else fate.call.kind
         made: dict[Kind, Wanted] = dict.fromkeys(SEQUENCE[: SEQUENCE.index(last)], "undone")
         if fate.call is not None:
