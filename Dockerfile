@@ -8,7 +8,7 @@
 ARG PYTHON=python:3.11.14-slim-bookworm
 
 FROM ${PYTHON} AS build
-ARG EXTRAS=processors,compensators,console
+ARG EXTRAS=processors,faust,compensators,console
 WORKDIR /src
 # What the wheel is built with is pinned as what it needs is.
 ENV PIP_CONSTRAINT=/src/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1

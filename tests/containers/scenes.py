@@ -15,26 +15,28 @@ FAILS = re.compile(r"^ *[\d.]+ s +agent +.*fails: ")
 BEGINS = re.compile(r"started the agent \(pid")
 KILLED = re.compile(r"SIGKILL to the agent")
 
-Blow = Callable[[Project, re.Match[str]], str]
+Blow = Callable[[Project, re.Match[str], str], str]
+"""Strikes, and says whom. The last argument is the engine whose processors are meant; empty: the default's."""
 
 
 def kill(service: str) -> Blow:
-    def blow(project: Project, _: re.Match[str]) -> str:
-        project.kill(service)
-        return f"SIGKILL to {service}"
+    def blow(project: Project, _: re.Match[str], engine: str) -> str:
+        victim = service.replace("processor-", f"processor-{engine}-") if engine else service
+        project.kill(victim)
+        return f"SIGKILL to {victim}"
 
     return blow
 
 
 def restart(service: str) -> Blow:
-    def blow(project: Project, _: re.Match[str]) -> str:
+    def blow(project: Project, _: re.Match[str], engine: str) -> str:
         project.compose("restart", service)
         return f"restarted {service}"
 
     return blow
 
 
-def kill_who_waits(project: Project, found: re.Match[str]) -> str:
+def kill_who_waits(project: Project, found: re.Match[str], engine: str) -> str:
     service = project.service_at(found["address"])
     project.kill(service)
     return f"SIGKILL to {service}, inside that call"
@@ -68,8 +70,8 @@ class Played:
         return problems
 
 
-def play(project: Project, scene: str) -> Played:
-    """Play a scene in containers, with its blows; return when it is over."""
+def play(project: Project, scene: str, engine: str = "") -> Played:
+    """Play a scene in containers, with its blows; return when it is over. `engine`: see `Blow`."""
     played = Played()
     waiting = list(BLOWS[scene])
 
@@ -78,7 +80,9 @@ def play(project: Project, scene: str) -> Played:
             pattern, strike = blow
             if (found := pattern.search(line)) is not None:
                 waiting.remove(blow)
-                played.blows.append(strike(project, found))
+                played.blows.append(strike(project, found, engine))
 
-    played.exit_code, played.told = project.follow("demo", "--scene", scene, on_line=look)
+    played.exit_code, played.told = project.follow(
+        f"demo-{engine}" if engine else "demo", "--scene", scene, on_line=look
+    )
     return played

@@ -86,6 +86,21 @@ def test_a_compensator_s_modules_are_there_and_its_lanes_are_theirs(name: str) -
     assert set(environment(name)) >= STORY
 
 
+def test_the_engine_for_faust_folds_topics_of_its_own_under_an_id_of_its_own() -> None:
+    faust = [name for name in parts("processor") if services()[name].get("profiles") == ["faust"]]
+    others = [name for name in parts("processor") if name not in faust]
+    assert len(faust) == 2
+    assert {environment(name).get("AMENDS_PROCESSOR__ENGINE") for name in faust} == {"faust"}
+
+    def whose(name: str) -> tuple[str, str]:
+        settings = load_settings(ProcessorSettings, "processor", environment(name))
+        return settings.application_id, load_settings(KafkaSettings, "kafka", environment(name)).topic_prefix
+
+    assert not {part for name in faust for part in whose(name)} & {part for name in others for part in whose(name)}
+    undone_under = {environment(n).get("AMENDS_COMPENSATOR__REGISTRY_PREFIX", "amends") for n in parts("compensator")}
+    assert len(undone_under) == 2, "two pipelines share a Redis: each has keys of its own"
+
+
 @pytest.mark.parametrize("name", parts("processor") + parts("compensator"))
 def test_the_health_check_asks_the_port_where_health_is_told(name: str) -> None:
     section: Any = ProcessorSettings if name in parts("processor") else CompensatorSettings
@@ -107,7 +122,7 @@ def test_what_does_not_run_on_is_a_job_or_a_person_s(name: str) -> None:
     if service["restart"] == "on-failure":
         assert command(name) == ["amends", "topics", "create"]
     if service["restart"] == "no":
-        assert service["profiles"] == ["tools"]
+        assert service["profiles"] in (["tools"], ["tools-faust"])
 
 
 @pytest.mark.parametrize("name", SERVICES)
