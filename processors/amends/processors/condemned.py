@@ -9,8 +9,11 @@ from __future__ import annotations
 from amends.processors import attempts, children, elsewhere, undos, windows
 from amends.processors.ladder import Rung, climb
 from amends.processors.state import (
+    ABSENT,
     CLOSED_UNDO,
     NOWHERE,
+    PRESENT,
+    UNDO_DEAD,
     Standing,
     Step,
     Undo,
@@ -49,6 +52,10 @@ def bring_all_on(workflow: Workflow, offset: int, at_ms: int) -> None:
     """Bring on every condemned step."""
     if workflow.header.observe:
         return
+    if not workflow.coverage.is_used:
+        for number in sorted(workflow.condemned):
+            bring_on(workflow, number, offset, at_ms)
+        return
     for number in sorted(workflow.condemned):
         before = workflow.steps[number].undo
         elsewhere.close_undone_by_agent(workflow, workflow.steps[number], offset, at_ms)
@@ -76,20 +83,21 @@ def bring_on(workflow: Workflow, number: int, offset: int, at_ms: int) -> None:
     if number not in workflow.condemned or workflow.header.observe:
         return
     step = workflow.steps[number]
-    what = owed(step, workflow.contract_of(step))
+    undo, what = step.undo, owed(step, workflow.contract_of(step))
     if step.child is not None:
         workflow.put(children.brought_on(step, what, at_ms))
         return
-    if what is Standing.ABSENT:
-        workflow.put(_without_warning(_given_up_in_vain(step, at_ms), at_ms))
+    if what is ABSENT:
+        if step.troubles or (undo is not None and undo.state is UNDO_DEAD):
+            workflow.put(_without_warning(_given_up_in_vain(step, at_ms), at_ms))
         return
-    if _is_given_up_unseen(step):
+    if undo is not None and undo.state is UNDO_DEAD and _is_given_up_unseen(step):
         reason = f"{step.tool_name} came to light after its undo had been given up on and it was said to be absent"
         step = undos.with_undo_dead(step, "undo_failed", reason, offset, at_ms)
         workflow.put(step)
-    if what is Standing.PRESENT and not _is_blocked(step):
+    if what is PRESENT and not _is_blocked(step):
         step = _with_undo(workflow, step, offset, at_ms)
-    if step.undo is not None and step.undo.state is UndoState.DEAD:
+    if step.undo is not None and step.undo.state is UNDO_DEAD:
         step = _without_warning(step, at_ms)
     workflow.put(step)
 
@@ -126,9 +134,8 @@ def _is_blocked(step: Step) -> bool:
 
 
 def _is_given_up_unseen(step: Step) -> bool:
-    """Whether something is owed again that was given up on, and the incident was closed because nothing was there."""
-    dead = step.undo is not None and step.undo.state is UndoState.DEAD
-    return dead and all(t.closed_at_ms is not None or t.kind == "contradiction" for t in step.troubles)
+    """Whether the incident of what was given up on, and is owed, was closed because nothing was there."""
+    return all(t.closed_at_ms is not None or t.kind == "contradiction" for t in step.troubles)
 
 
 def _given_up_in_vain(step: Step, at_ms: int) -> Step:
@@ -148,9 +155,9 @@ def _given_up_in_vain(step: Step, at_ms: int) -> Step:
 def _with_undo(workflow: Workflow, step: Step, offset: int, at_ms: int) -> Step:
     """Make the undo of a present step due, or an incident where no machine may do it."""
     undo = step.undo
-    if undo is not None and undo.state not in CLOSED_UNDO and undo.state is not UndoState.DEAD:
+    if undo is not None and undo.state not in CLOSED_UNDO and undo.state is not UNDO_DEAD:
         return step
-    if undo is not None and undo.state is UndoState.DEAD:
+    if undo is not None and undo.state is UNDO_DEAD:
         return _revived(workflow, step, offset, at_ms)
     due = undos.with_undo_due(step, at_ms)
     obstacle = _obstacle(workflow, step, at_ms)

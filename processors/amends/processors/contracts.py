@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from amends.schemas.codec import UnreadableRecord, decode
 from amends.schemas.contract import Contract
-from amends.schemas.facts import Fact, StepEvent
 from amends.schemas.keys import digest
 
 NAME_CHARACTERS = 16
@@ -19,12 +18,10 @@ class ContractBook:
         self._digests: dict[bytes, str] = {}
         self._new: list[tuple[str, bytes]] = []
 
-    def of(self, fact: Fact) -> str:
-        """Return the digest of the contract that a fact carries, "" if it carries none that can be read."""
-        if not isinstance(fact, StepEvent) or fact.contract is None:
-            return ""
-        found = self._digests.get(fact.contract)
-        return self.add(fact.contract) if found is None else found
+    def of(self, data: bytes) -> str:
+        """Return the digest of a contract as a fact carries it, "" if it can't be read."""
+        found = self._digests.get(data)
+        return self.add(data) if found is None else found
 
     def add(self, data: bytes) -> str:
         """Take a contract; return its digest, "" if it can't be read."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from amends.processors import children, saga
 from amends.processors.admission import Admission
 from amends.processors.contracts import ContractBook
@@ -28,6 +30,10 @@ from amends.schemas.facts import (
     WorkflowStatus,
 )
 from amends.schemas.keys import MENDED_PREFIX
+
+_NEW: Final = Place.NEW
+_CHILD_STARTED: Final = WorkflowStatus.CHILD_STARTED
+_UNDO_STARTED: Final = UndoStatus.STARTED
 
 
 class Folding:
@@ -65,9 +71,8 @@ class Folding:
         except UnreadableRecord as error:
             return self._unread(record, str(error))
         key = record.key or b""
-        at_ms, grace_ms = record.appended_at_ms, self._terms.grace_ms
-        found = place_of(self.slots, key, fact, record.offset, at_ms, grace_ms)
-        if found is Place.NEW:
+        found = place_of(self.slots, key, fact, record.offset, record.appended_at_ms, self._terms.grace_ms)
+        if found is _NEW:
             found = self._begun(key, record.offset)
         if isinstance(found, Slot):
             self._fold_into(found, fact, record)
@@ -105,13 +110,15 @@ class Folding:
         return self.slots.add(key, offset)
 
     def _fold_into(self, slot: Slot, fact: Fact, record: LedgerRecord) -> None:
-        workflow = self.slots.hot(slot)
-        if isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.CHILD_STARTED:
+        workflow = slot.workflow or self.slots.hot(slot)
+        if isinstance(fact, WorkflowEvent) and fact.status is _CHILD_STARTED:
             original = original_offset(record)
             fact = fact if original is None else children.redriven(fact, original)
-        contract = self.contracts.of(fact)
-        before = workflow.header
-        step = None if isinstance(fact, StepEvent) else _undone_by(workflow, fact)
+        before, step, contract = workflow.header, None, ""
+        if not isinstance(fact, StepEvent):
+            step = _undone_by(workflow, fact)
+        elif fact.contract is not None:
+            contract = self.contracts.of(fact.contract)
         try:
             saga.fold(workflow, fact, contract, record.offset, record.appended_at_ms, self.silences)
         except Exception as error:  # a bug of ours must not stop the partition: the workflow becomes an incident
@@ -172,7 +179,7 @@ class Folding:
 def _undone_by(workflow: Workflow, fact: Fact) -> Step | None:
     """Return the step as it is before a fact that may end an attempt to undo it, or is a person's word to try again."""
     if isinstance(fact, UndoEvent):
-        return None if fact.status is UndoStatus.STARTED else workflow.find(fact.step_id)
+        return None if fact.status is _UNDO_STARTED else workflow.find(fact.step_id)
     if isinstance(fact, Timeout):
         return workflow.find(fact.step_id) if fact.generation is not None and fact.step_id is not None else None
     if isinstance(fact, Resolution) and fact.decision is Decision.RETRY and fact.writer is Party.PERSON:

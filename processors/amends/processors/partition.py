@@ -186,7 +186,7 @@ class Partition:
         return self._outbox.take()
 
     def _look_at(self, slot: Slot, now_ms: int) -> None:
-        workflow = self._slots.hot(slot)
+        workflow = slot.workflow or self._slots.hot(slot)
         sent = slot.sent
         assert sent is not None
         made = None

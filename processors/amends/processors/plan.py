@@ -58,7 +58,7 @@ def plan(
     Args:
         as_of: the partition's offset up to which everything is folded: where a compensator begins to read back.
         fresh: until when what was commanded need not be again, by step, generation and attempt. While that holds of all
-            that is owed, nothing is ordered and nothing returned: most facts of an undo cost no more than that.
+            that is owed, or it is under way, nothing is ordered or returned: most facts of an undo cost no more.
     """
     made = Plan([], as_of)
     header = workflow.header
@@ -67,7 +67,7 @@ def plan(
     if header.phase is Phase.FINISHING:
         for number in sorted(workflow.expected()):
             _plan_probe(workflow, workflow.steps[number], False, now_ms, made)
-    if workflow.owing and not (fresh and _is_commanded(workflow, fresh, now_ms, made)):
+    if workflow.owing and not _is_commanded(workflow, fresh, now_ms, made):
         for number in sorted(workflow.unsure & workflow.owing):
             _plan_probe(workflow, workflow.steps[number], True, now_ms, made)
         _plan_undos(workflow, bounds, now_ms, made)

@@ -53,6 +53,22 @@ _TODO: dict[str, str] = {
 }
 
 
+_OF_CALL = {
+    Standing.PRESENT: "happened",
+    Standing.OPEN: "still open",
+    Standing.UNKNOWN: "may have happened: being found out",
+    Standing.ABSENT: "did not happen",
+}
+_OF_UNDO = {
+    UndoState.DUE: "waits to be undone",
+    UndoState.OPEN: "is being undone",
+    UndoState.DEAD: "NOT undone: a person must decide",
+    UndoState.UNDONE: "undone",
+    UndoState.NOTHING: "there was nothing to undo",
+    UndoState.LOSS: "not undone: the loss was accepted",
+}
+
+
 def what_to_do(kind: str, incident_id: str = "") -> str:
     """Return what a person does about an incident of `kind`, with the command by which this one is decided."""
     words = _TODO.get(kind, "look at the workflow and decide")
@@ -115,24 +131,12 @@ def fate(workflow: Workflow, step: Step) -> str:
     if what is Standing.ABSENT and (undo is None or undo.state not in CLOSED_UNDO):
         return "did not happen"
     if undo is None:
-        return {
-            Standing.PRESENT: "happened, waits to be undone" if condemned else "happened",
-            Standing.OPEN: "still open",
-            Standing.UNKNOWN: "may have happened: being found out",
-            Standing.ABSENT: "did not happen",
-        }[what]
+        return "happened, waits to be undone" if condemned and what is Standing.PRESENT else _OF_CALL[what]
     if undo.state in CLOSED_UNDO and what is not Standing.ABSENT:
         return "was undone, then an effect came to light: undone again"
-    return {
-        UndoState.DUE: "waits to be undone"
-        if undo.attempt == 0
-        else f"waits for attempt {undo.attempt + 1} of its undo",
-        UndoState.OPEN: "is being undone",
-        UndoState.DEAD: "NOT undone: a person must decide",
-        UndoState.UNDONE: "undone",
-        UndoState.NOTHING: "there was nothing to undo",
-        UndoState.LOSS: "not undone: the loss was accepted",
-    }[undo.state]
+    if undo.state is UndoState.DUE and undo.attempt:
+        return f"waits for attempt {undo.attempt + 1} of its undo"
+    return _OF_UNDO[undo.state]
 
 
 def incident_summary(header: Header, step: Step | None, trouble: Trouble) -> str:
