@@ -19,7 +19,7 @@ from tests.upgrades.previous import PreviousParts
 from amends.kafka.settings import KafkaSettings
 from amends.local.children import free_port
 from amends.local.errors import ServerUnavailable
-from amends.local.parts import Part, Parts, environment, make_topics
+from amends.local.parts import Part, Parts, environment
 from amends.local.servers import Servers
 from amends.local.story.remotes import remotes
 from amends.local.story.tools import LANES
@@ -139,12 +139,12 @@ def rolling(
         embedded=servers.kafka.embedded,
     )
     with remotes() as outside, gates(outside) as passed:
-        make_topics(settings)
         shared = {**environment(settings, servers.redis.url), **passed.environment, **PATIENCE}
         versions = {
             OLD: PreviousParts(previous, shared, folder),
             NEW: Parts({**shared, **new_settings}, folder),
         }
+        make_topics(versions[OLD])
         stage = RollingStage(versions[NEW], lambda _: None, excused=frozenset({NO_BROKER}), versions=versions)
         method = payment_method(outside)
         played = RollingTheatre(settings, servers.redis.url, outside, versions[NEW], method, passed, stage)
@@ -154,6 +154,16 @@ def rolling(
             yield played
         finally:
             played.stop()
+
+
+def make_topics(parts: Parts) -> None:
+    """Have a version make the topics, as whoever installed it did. Raises ServerUnavailable."""
+    end = time.monotonic() + READY_DEADLINE_MS / 1000
+    while time.monotonic() < end:
+        making = parts.amends("topics", "topics", "create")
+        if making.child.process.wait(READY_DEADLINE_MS / 1000) == 0:
+            return
+    raise ServerUnavailable(f"the topics could not be made:\n{making.last_words()}")
 
 
 class Load:
