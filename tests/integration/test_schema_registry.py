@@ -34,6 +34,7 @@ from amends.schemas.codec import UnreadableRecord, decode
 from amends.schemas.commands import Phase, WorkflowEcho
 from amends.schemas.facts import UndoEvent, WorkflowEvent, WorkflowStatus
 from amends.schemas.framing import frame, framed_id
+from amends.schemas.topics import FAUST, TRANSACTIONS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
@@ -140,7 +141,8 @@ def with_a_mood() -> dict[str, Any]:
 @pytest.fixture
 def stage(kafka: KafkaServer, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stage]:
     settings = settings_of(kafka, topic_prefix, partitions=1).model_copy(update={"lanes": ("files",)})
-    create_topics(settings)
+    for engine in (TRANSACTIONS, FAUST):
+        create_topics(settings, engine)
     environment = {
         **variables_of(settings, redis_url),
         "AMENDS_COMPENSATOR__REGISTRY_PREFIX": topic_prefix,
@@ -190,16 +192,17 @@ def test_both_framings_stand_on_one_topic_and_a_registry_that_goes_and_comes_sto
     assert {row["workflow_id"] for row in json.loads(shown.stdout)} == set(names), shown.stderr
 
 
+@pytest.mark.parametrize("engine", [TRANSACTIONS, FAUST])
 def test_a_strangers_records_are_read_and_an_id_of_nobodys_goes_to_the_dead_letters_byte_for_byte(
-    stage: Stage,
+    stage: Stage, engine: str
 ) -> None:
     assert stage.command("schemas", "register", **stage.url).returncode == 0
-    stage.processor(AMENDS_SCHEMA_REGISTRY__UNKNOWN_WITHIN_MS="500")
+    stage.processor(AMENDS_SCHEMA_REGISTRY__UNKNOWN_WITHIN_MS="500", AMENDS_PROCESSOR__ENGINE=engine)
     known, value = stage.strangers("stranger", with_a_mood())
     nobodys = frame(4711) + value[5:]
     stage.write("nobody", nobodys)
     stage.write("stranger", value)
-    eventually(lambda: stage.phase("stranger") is Phase.RUNNING, 60)
+    eventually(lambda: stage.phase("stranger") is Phase.RUNNING, 90)
     (letter,) = stage.read(stage.kafka.topics.ledger_dead_letters)
     assert (letter.key, letter.value) == (b"nobody", nobodys)
     with pytest.raises(UnreadableRecord):

@@ -18,14 +18,14 @@ _opened: SchemaRegistry | None = None
 
 
 def open_schema_registry(
-    *, waits: bool = False, gives_up: Callable[[str], object] | None = None, learns: bool = True
+    *, waits_max_ms: int = PATIENCE_MS, gives_up: Callable[[str], object] | None = None, learns: bool = True
 ) -> SchemaRegistry | None:
     """Make the schema registry of the settings this process's; return it, or None where none is set.
 
     Called again, it returns the one that is open.
 
     Args:
-        waits: an id that is not known is waited for as the settings have it, else for PATIENCE_MS at most.
+        waits_max_ms: what an id means is waited for as long as the settings have it, and no longer than this.
         gives_up: see SchemaRegistry.
         learns: our ids are learned now, in a bounded time; else with `try_learn`.
 
@@ -39,7 +39,7 @@ def open_schema_registry(
         settings = load_settings(SchemaRegistrySettings, SECTION)
         if not settings.is_set:
             return None
-        patience_ms = settings.unknown_within_ms if waits else min(PATIENCE_MS, settings.unknown_within_ms)
+        patience_ms = min(waits_max_ms, settings.unknown_within_ms)
         registry = SchemaRegistry(settings, unknown_within_ms=patience_ms, gives_up=gives_up)
         if learns:
             registry.start()

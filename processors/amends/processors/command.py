@@ -44,7 +44,7 @@ def processor(
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        learn_schemas()
+        learn_schemas(settings)
     except SettingsWrong as wrong:
         typer.echo(f"amends processor: {wrong}", err=True)
         raise typer.Exit(EXIT_SETTINGS) from wrong

@@ -100,7 +100,8 @@ def faust_app_from_environment() -> ProcessorApp:
     """Return the app as the environment has it; wrong settings end the process with words. For `faust -A`."""
     try:
         kafka = load_settings(KafkaSettings, "kafka")
-        app = faust_app(kafka, load_settings(ProcessorSettings, "processor", engine=FAUST))
+        settings = load_settings(ProcessorSettings, "processor", engine=FAUST)
+        app = faust_app(kafka, settings)
     except SettingsWrong as wrong:
         sys.stderr.write(f"amends processor: {wrong}\n")
         raise SystemExit(EXIT_SETTINGS) from None
@@ -110,17 +111,17 @@ def faust_app_from_environment() -> ProcessorApp:
     check = app.before_start
 
     def before_start() -> None:
-        _require_servers_and_schemas()
+        _require_servers_and_schemas(settings)
         check()
 
     app.before_start = before_start
     return app
 
 
-def _require_servers_and_schemas() -> None:
+def _require_servers_and_schemas(settings: ProcessorSettings) -> None:
     try:
         kafka_of_settings()
-        learn_schemas()
+        learn_schemas(settings)
     except SettingsWrong as wrong:
         raise SettingsRefusedError(str(wrong)) from wrong
 

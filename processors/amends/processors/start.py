@@ -15,8 +15,9 @@ from amends.processors.engine_change import (
     refuse_other_engine,
     refuse_two_engines,
 )
+from amends.processors.settings import ProcessorSettings
 from amends.processors.watchdog import end_process
-from amends.schemas.topics import TRANSACTIONS
+from amends.schemas.topics import FAUST, TRANSACTIONS
 
 __all__ = ["BrokerAwayError", "RefoldLosesError", "TopicsRefusedError", "check_start", "learn_schemas"]
 
@@ -33,7 +34,7 @@ class BrokerAwayError(EngineError):
     exit_code = 75
 
 
-def learn_schemas() -> None:
+def learn_schemas(settings: ProcessorSettings) -> None:
     """Make the schema registry of the settings, if one is set, the one of this process.
 
     A fact whose schema can't be had yet holds the fold up for a while, then it is unreadable: a dead letter and an
@@ -43,7 +44,9 @@ def learn_schemas() -> None:
     Raises:
         SettingsWrong: a setting is wrong, or the registry answers that something must be changed.
     """
-    open_schema_registry(waits=True, gives_up=end_process)
+    # Faust folds in the loop that says the worker lives: a third of the session is what it may be held up.
+    waits_max_ms = settings.session_timeout_ms // 3 if settings.engine == FAUST else settings.stall_ms // 2
+    open_schema_registry(waits_max_ms=waits_max_ms, gives_up=end_process)
 
 
 def check_start(
