@@ -18,6 +18,7 @@ from tests.core.ledger import Ledger, contract_of
 from amends.compensators.comparing import compared
 from amends.compensators.decide import decide
 from amends.compensators.effects import (
+    AwaitSent,
     CallUndo,
     Claim,
     Compare,
@@ -27,6 +28,7 @@ from amends.compensators.effects import (
     ReadClock,
     ReadWallClock,
     Renew,
+    Send,
     Settle,
     ShowsOurs,
     Succeeded,
@@ -72,6 +74,7 @@ class Play:
     taken: int = 0  # commands
     looked_at: int = NEVER  # the moment of the last look that let an undo go on
     lost: list[str] = field(default_factory=list)
+    sent: list[Written] = field(default_factory=list)  # answers nobody has waited for
 
     def __post_init__(self) -> None:
         self.registry = MemoryRegistry(lambda: self.ledger.now_ms)
@@ -138,6 +141,12 @@ class Play:
                 return True
             case Write(facts=facts):
                 return tuple(Written(self.ledger.append(fact)) for fact in facts)
+            case Send(facts=facts):
+                self.sent += [Written(self.ledger.append(fact)) for fact in facts]
+                return None
+            case AwaitSent():
+                answers, self.sent = tuple(self.sent), []
+                return answers
             case ReadBack():
                 entries = self.ledger.entries[effect.from_offset : effect.to_offset + 1]
                 return tuple(LedgerFact(e.offset, decode(e.value or b"")) for e in entries)  # type: ignore[arg-type]
