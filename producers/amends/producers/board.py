@@ -42,23 +42,50 @@ class Board:
         """As `wait`, for a task."""
         if (found := look()) is not None:
             return found
-        changed = asyncio.Event()
         loop = asyncio.get_running_loop()
-
-        def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(changed.set)
-
+        waiter = _Waiter(loop)
         with self._condition:
-            self._wakers.add(wake)
+            self._wakers.add(waiter.wake)
+        timer = loop.call_later(within_ms / 1000, waiter.give_up)
         try:
-            async with asyncio.timeout(within_ms / 1000):
-                while (found := look()) is None:
-                    await changed.wait()
-                    changed.clear()
-                return found
-        except TimeoutError:
+            while not waiter.is_late:
+                changed = waiter.next_change()  # before the look: what changes after it is told to this one
+                if (found := look()) is not None:
+                    return found
+                await changed
             return look()
         finally:
+            timer.cancel()
             with self._condition:
-                self._wakers.discard(wake)
+                self._wakers.discard(waiter.wake)
+
+
+class _Waiter:
+    """A task that waits. (`asyncio.timeout` and an `Event` cost thrice as much, and every scope waits once.)"""
+
+    __slots__ = ("_changed", "_loop", "is_late")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.is_late = False
+        self._loop = loop
+        self._changed: asyncio.Future[None] = loop.create_future()
+
+    def next_change(self) -> asyncio.Future[None]:
+        """Return what is done at the next change. Called in the loop."""
+        if self._changed.done():
+            self._changed = self._loop.create_future()
+        return self._changed
+
+    def wake(self) -> None:
+        """Something changed. Callable from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            self._loop.call_soon_threadsafe(self._change)
+
+    def give_up(self) -> None:
+        """The time is up. Called in the loop."""
+        self.is_late = True
+        self._change()
+
+    def _change(self) -> None:
+        if not self._changed.done():
+            self._changed.set_result(None)

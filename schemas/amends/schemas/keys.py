@@ -6,7 +6,6 @@ and the JVM's and aiokafka's (murmur2) agree on no more keys than chance.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from hashlib import sha256
 
 _MASK = 0xFFFFFFFF
@@ -44,13 +43,13 @@ def _digest(*parts: str) -> str:
     raw = list[bytes]()
     for part in parts:
         data = part.encode()
-        raw += (_length(len(data)), data)
+        size = len(data)
+        raw.append(_LENGTHS[size] if size < len(_LENGTHS) else size.to_bytes(4, "big"))
+        raw.append(data)
     return sha256(b"".join(raw)).hexdigest()[:32]
 
 
-@lru_cache(maxsize=1_024)
-def _length(size: int) -> bytes:
-    return size.to_bytes(4, "big")
+_LENGTHS = [size.to_bytes(4, "big") for size in range(256)]
 
 
 def step_id(workflow_id: str, workflow_offset: int, call_id: str, epoch: int, attempt: str | None = None) -> str:
