@@ -15,7 +15,6 @@ from urllib.parse import parse_qs
 import faust
 import pytest
 from faust.types.auth import AuthProtocol, SASLMechanism
-from faust.types.enums import ProcessingGuarantee
 
 from amends.kafka.settings import KafkaSettings
 from amends.processors.faust_credentials import OptionRefusedError, credentials_of, refuse_unknown
@@ -116,8 +115,7 @@ def test_the_settings_that_a_promise_rests_on_are_set() -> None:
     assert [str(url) for url in conf.broker] == ["kafka://one:9092", "kafka://two:9093"]
     assert (conf.broker_session_timeout, conf.broker_heartbeat_interval) == (9.0, 3.0)
     assert (conf.consumer_group_instance_id, conf.broker_client_id) == ("p-1", "mine")
-    assert conf.table_standby_replicas == 0
-    assert conf.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE
+    assert (conf.table_standby_replicas, found["processing_guarantee"]) == (0, "at_least_once")
     assert (conf.topic_allow_declare, conf.topic_disable_leader, conf.stream_wait_empty) == (False, True, False)
     assert (conf.web_enabled, conf.web_bind, conf.web_tables_enabled) == (False, "127.0.0.1", False)
     assert (conf.producer_acks, conf.producer_threaded, conf.producer_max_request_size) == (-1, False, 1_048_588)

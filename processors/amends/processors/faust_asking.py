@@ -106,7 +106,7 @@ class Asking:
         ends = reader.observe_ends([TopicPartition(topic, partition) for partition in asked], REQUEST_MS)
         if next_offsets:
             return sum(max(0, end.offset - next_offsets[place.partition]) for place, end in ends.items())
-        stand = committed_offsets(self._kafka, self._group, ends, REQUEST_MS)
+        stand = dict.fromkeys(ends, 0) | committed_offsets(self._kafka, self._group, ends, REQUEST_MS)
         stood, self._stood = self._stood, stand
         still = [place for place in stand if stood.get(place) == stand[place]]
         return sum(max(0, ends[place].offset - stand[place]) for place in still)

@@ -10,14 +10,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NoReturn, cast
 
 import faust
-from aiokafka.errors import InconsistentGroupProtocolError, KafkaError
+from aiokafka.errors import (
+    AuthenticationFailedError,
+    AuthenticationMethodNotSupported,
+    GroupAuthorizationFailedError,
+    InconsistentGroupProtocolError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+    UnsupportedSaslMechanismError,
+)
 from faust.types import EventT, ProducerT, StreamT
 from mode.types.signals import BaseSignalT
 
 from amends.kafka.health import HealthServer
 from amends.kafka.seldom import collect_seldom
 from amends.kafka.settings import KafkaSettings
-from amends.processors.engine import EngineError, Faults, FoldFactory, no_faults
+from amends.processors.engine import EngineError, Faults, FoldFactory, RightMissingError, no_faults
 from amends.processors.engine_change import TwoEnginesError, two_engines_in_words
 from amends.processors.faust_engine import BrokerFaultError, FaustEngine
 from amends.processors.faust_options import app_options
@@ -30,6 +39,14 @@ logger = logging.getLogger(__name__)
 
 AGENT = "amends.fold"
 TABLE = "amends-state"
+NOT_LET_IN = (
+    AuthenticationFailedError,
+    AuthenticationMethodNotSupported,
+    GroupAuthorizationFailedError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+    UnsupportedSaslMechanismError,
+)
 STOP_S = 15.0
 """A worker that has a reason to end and hangs in doing so is ended after this."""
 
@@ -118,6 +135,8 @@ def _as_failure(worker: ProcessorWorker, settings: ProcessorSettings) -> EngineE
     if isinstance(reason, InconsistentGroupProtocolError):
         return TwoEnginesError(two_engines_in_words(FAUST, settings.application_id))
     words = f"Faust ended: {type(reason).__name__}: {reason}"
+    if isinstance(reason, NOT_LET_IN):
+        return RightMissingError(f"{words}. What a processor needs: `amends acls --engine faust`")
     return BrokerFaultError(words) if isinstance(reason, KafkaError) else EngineError(words)
 
 
