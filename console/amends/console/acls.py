@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from amends.console.configuration import sections
 from amends.console.exits import USAGE, Stop
-from amends.console.options import AsJson, Kafka
+from amends.console.options import AsJson, Engine, EngineName, Kafka
 from amends.console.output import show_json
 from amends.kafka.loading import load_settings
 from amends.kafka.rights import Part, Right, rights_of
@@ -38,6 +38,7 @@ def acls(
     ] = None,
     as_json: AsJson = False,
     kafka: Kafka = None,
+    engine: Engine = EngineName.TRANSACTIONS,
 ) -> None:
     """Print what each part needs under these settings, and nothing more. Asks no broker, changes nothing.
 
@@ -51,7 +52,7 @@ def acls(
     granted = [
         (principals[each], right)
         for each in part or list(Part)
-        for right in rights_of(each, settings, application_id=application_id, lanes=lanes)
+        for right in rights_of(each, settings, application_id=application_id, lanes=lanes, engine=engine)
     ]
     if as_json:
         show_json([_document(whom, right) for whom, right in granted])

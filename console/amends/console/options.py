@@ -5,9 +5,20 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+from amends.schemas.topics import FAUST, TRANSACTIONS
+
+
+class EngineName(StrEnum):
+    """The engines of a processor."""
+
+    TRANSACTIONS = TRANSACTIONS
+    FAUST = FAUST
+
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines instead of tables for people.")]
 Kafka = Annotated[str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Instead of the setting's servers.")]
@@ -36,3 +47,12 @@ def since_ms(text: str | None) -> int | None:
 
 
 Since = Annotated[str | None, typer.Option("--since", metavar="AGE|DATE", help="2h, 3d, or 2026-11-30T12:00.")]
+
+Engine = Annotated[
+    EngineName,
+    typer.Option(
+        "--engine",
+        envvar="AMENDS_PROCESSOR__ENGINE",
+        help="The processors' engine; faust has a changelog of its own.",
+    ),
+]

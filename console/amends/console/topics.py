@@ -2,47 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from amends.console.exits import NEEDS_ATTENTION
-from amends.console.options import AsJson, Kafka
+from amends.console.options import AsJson, Engine, EngineName, Kafka
 from amends.console.output import show_json
 from amends.console.reading import kafka_settings
 from amends.kafka.topics import TopicsReport, create_topics, examine_topics
-from amends.schemas.topics import FAUST, TRANSACTIONS
-
-Engine = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        envvar="AMENDS_PROCESSOR__ENGINE",
-        help="The processors' engine: transactions, or faust, which has a changelog of its own.",
-    ),
-]
 
 app = typer.Typer(no_args_is_help=True, help="The topics as the protocol wants them.")
 
 
 @app.command("create")
-def create(as_json: AsJson = False, kafka: Kafka = None, engine: Engine = TRANSACTIONS) -> None:
+def create(as_json: AsJson = False, kafka: Kafka = None, engine: Engine = EngineName.TRANSACTIONS) -> None:
     """Make the topics that are missing, then say what is wrong with those that were there; they are not changed."""
     settings = kafka_settings(kafka)
-    created = create_topics(settings, _known(engine))
+    created = create_topics(settings, engine)
     _report(created, examine_topics(settings, engine=engine), as_json)
 
 
 @app.command("check")
-def check(as_json: AsJson = False, kafka: Kafka = None, engine: Engine = TRANSACTIONS) -> None:
+def check(as_json: AsJson = False, kafka: Kafka = None, engine: Engine = EngineName.TRANSACTIONS) -> None:
     """Say what is missing or wrong; ends with 4 if anything is."""
-    _report([], examine_topics(kafka_settings(kafka), engine=_known(engine)), as_json)
-
-
-def _known(engine: str) -> str:
-    if engine not in (TRANSACTIONS, FAUST):
-        raise typer.BadParameter(f"{engine} is no engine: {TRANSACTIONS} or {FAUST}", param_hint="--engine")
-    return engine
+    _report([], examine_topics(kafka_settings(kafka), engine=engine), as_json)
 
 
 def _report(created: list[str], report: TopicsReport, as_json: bool) -> None:
