@@ -60,6 +60,16 @@ def test_principals_lanes_and_the_application_id_are_those_of_the_cluster(
     }  # fmt: skip
 
 
+def test_the_engine_of_the_processors_has_a_changelog_of_its_own_and_faust_no_transactions(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMENDS_PROCESSOR__ENGINE", "faust")
+    found = documents(capsys, "--part", "processor")
+    (changelog,) = [row for row in found if row["name"] == "amends.processor-faust-changelog"]
+    assert changelog["operations"] == ["Read", "Write", "DescribeConfigs"]
+    assert not any(row["resource"] == "transactional-id" for row in found)
+
+
 def test_only_the_topics_part_creates_and_nobody_alters_or_deletes() -> None:
     for part in Part:
         for right in rights_of(part, SETTINGS):

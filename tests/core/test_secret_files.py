@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,35 @@ def test_security_that_the_client_would_leave_aside_without_a_word_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=words) as raised:
         KafkaSettings(options=options)
+    assert SECRET not in str(raised.value)
+
+
+OIDC = {
+    "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.client.id": "me", "sasl.oauthbearer.client.secret": SECRET,
+}  # fmt: skip
+
+
+def test_settings_that_are_looked_at_ask_no_token_endpoint() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as endpoint:
+        endpoint.settimeout(0.3)
+        url = f"http://127.0.0.1:{endpoint.getsockname()[1]}/token"
+        KafkaSettings(options={**OIDC, "sasl.oauthbearer.token.endpoint.url": url})
+        with pytest.raises(TimeoutError):
+            endpoint.accept()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, r"sasl\.oauthbearer\.token\.endpoint\.url.*mandatory"),
+        ({"sasl.oauthbearer.token.endpoint.url": "login.example.com"}, "must begin with https"),
+        ({"sasl.oauthbearer.method": "telepathy"}, "sasl.oauthbearer.method"),
+    ],
+)
+def test_tokens_that_could_not_be_had_are_refused(more: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words) as raised:
+        KafkaSettings(options={**OIDC, **more})
     assert SECRET not in str(raised.value)
 
 

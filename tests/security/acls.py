@@ -16,6 +16,7 @@ from tests.integration.kafka_parts import eventually
 from tests.security.secured import Secured
 
 from amends.kafka.rights import Operation, Part, Resource, Right, rights_of
+from amends.schemas.topics import TRANSACTIONS
 
 TYPES = {
     Resource.TOPIC: ResourceType.TOPIC,
@@ -31,10 +32,10 @@ OPERATIONS = {
 }
 
 
-def grant_all(secured: Secured, topic_prefix: str) -> None:
+def grant_all(secured: Secured, topic_prefix: str, engine: str = TRANSACTIONS) -> None:
     """Give each part its rights on the topics of that prefix, whose processor's application id is the prefix too."""
     settings = secured.setup_settings(topic_prefix)
-    wanted = {part: rights_of(part, settings, application_id=topic_prefix) for part in Part}
+    wanted = {part: rights_of(part, settings, application_id=topic_prefix, engine=engine) for part in Part}
     bindings = [binding for part, rights in wanted.items() for right in rights for binding in of(part, right)]
     bindings += [binding for right in wanted[Part.CONSOLE] for binding in of(Part.DECISIONS, right)]
     _grant(secured, bindings)

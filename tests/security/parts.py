@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import urlopen
 
 from tests.integration.kafka_parts import eventually
 from tests.security.tools import WORLD, book
@@ -14,12 +17,15 @@ from tests.security.tools import WORLD, book
 from amends.compensators.settings import CompensatorSettings
 from amends.compensators.worker import Worker
 from amends.kafka.settings import KafkaSettings
+from amends.local.children import free_port
+from amends.local.parts import Part, Parts
 from amends.processors.running import fold_of
 from amends.processors.settings import ProcessorSettings
 from amends.processors.start import check_start
 from amends.processors.transactions import TransactionalEngine
 from amends.producers import workflow
 from amends.producers.kafka_ledger import kafka_runtime
+from amends.schemas.topics import FAUST
 
 MODULE = "tests.security.tools"
 SettingsOf = Callable[[str], KafkaSettings]
@@ -68,6 +74,40 @@ def processor(kafka: KafkaSettings) -> Iterator[Running]:
         thread.join(60)
     if raised:
         raise raised[0]
+
+
+@contextlib.contextmanager
+def faust_worker(kafka: KafkaSettings, folder: Path) -> Iterator[Part]:
+    """A processor with the engine faust, as a process of its own; both of its partitions are its own."""
+    port = free_port()
+    variables = {
+        **variables_of(kafka),
+        "AMENDS_PROCESSOR__ENGINE": FAUST,
+        "AMENDS_PROCESSOR__APPLICATION_ID": kafka.topic_prefix,
+        "AMENDS_PROCESSOR__HEALTH_PORT": str(port),
+    }
+    parts = Parts(variables, folder)
+    part = parts.amends("processor", "processor")
+
+    def serves() -> bool:
+        assert part.child.alive, part.last_words(30)
+        with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2) as answer:
+            return len(json.load(answer)["partitions"]) == kafka.partitions
+        return False
+
+    try:
+        eventually(serves, 90)
+        yield part
+    finally:
+        parts.stop()
+
+
+def variables_of(kafka: KafkaSettings) -> dict[str, str]:
+    """Return settings as the variables that every part reads."""
+    named = ("bootstrap_servers", "topic_prefix", "partitions", "replication_factor")
+    found = {f"AMENDS_KAFKA__{name.upper()}": str(getattr(kafka, name)) for name in named}
+    found["AMENDS_KAFKA__LANES"] = ",".join(kafka.lanes)
+    return found | {f"AMENDS_KAFKA__{name.upper().replace('.', '_')}": value for name, value in kafka.options.items()}
 
 
 @contextlib.contextmanager

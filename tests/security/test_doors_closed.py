@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.security.certificates import Authority, Identity
-from tests.security.parts import compensator, processor
+from tests.security.parts import compensator, processor, variables_of
 from tests.security.secured import PASSWORD, Secured, secret_of
-from tests.security.test_setups import variables_of
 
 from amends.console.application import run
 from amends.kafka.entrance import require_entrance, why_refused

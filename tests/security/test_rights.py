@@ -10,9 +10,8 @@ from contextlib import ExitStack
 import pytest
 from tests.integration.kafka_parts import eventually
 from tests.security.acls import grant_all, restore, withdraw
-from tests.security.parts import await_undone, compensator, fail_a_workflow, processor
+from tests.security.parts import await_undone, compensator, fail_a_workflow, processor, variables_of
 from tests.security.secured import Secured
-from tests.security.test_setups import variables_of
 from tests.security.tools import LANE
 
 from amends.console.application import run

@@ -9,7 +9,13 @@ from collections.abc import Callable
 import pytest
 from tests.integration.kafka_parts import eventually
 from tests.security.acls import grant_all
-from tests.security.parts import await_undone, compensator, fail_a_workflow, processor
+from tests.security.parts import (
+    await_undone,
+    compensator,
+    fail_a_workflow,
+    processor,
+    variables_of,
+)
 from tests.security.secured import Secured
 
 from amends.console.application import run
@@ -57,10 +63,3 @@ def amends(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         return said.out
 
     return call
-
-
-def variables_of(kafka: KafkaSettings) -> dict[str, str]:
-    named = ("bootstrap_servers", "topic_prefix", "partitions", "replication_factor")
-    found = {f"AMENDS_KAFKA__{name.upper()}": str(getattr(kafka, name)) for name in named}
-    found["AMENDS_KAFKA__LANES"] = ",".join(kafka.lanes)
-    return found | {f"AMENDS_KAFKA__{name.upper().replace('.', '_')}": value for name, value in kafka.options.items()}

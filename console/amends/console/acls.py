@@ -16,6 +16,7 @@ from amends.console.output import show_json
 from amends.kafka.loading import load_settings
 from amends.kafka.rights import Part, Right, rights_of
 from amends.kafka.settings import KafkaSettings
+from amends.schemas.topics import TRANSACTIONS
 
 app = typer.Typer(help="The least rights of each part on Kafka, as commands for kafka-acls.")
 
@@ -48,7 +49,7 @@ def acls(
     settings = load_settings(KafkaSettings, "kafka", bootstrap_servers=kafka)
     lanes = _known(lane, settings)
     principals = _principals(principal or ())
-    application_id = _application_id()
+    application_id, engine = _processor()
     granted = [
         (principals[each], right)
         for each in part or list(Part)
@@ -102,8 +103,8 @@ def _principals(given: Sequence[str]) -> Mapping[Part, str]:
     return principals
 
 
-def _application_id() -> str:
-    """Return the processor's name for its group, where its settings are installed."""
+def _processor() -> tuple[str, str]:
+    """Return the processor's name for its group, and its engine, where its settings are installed."""
     model: type[BaseModel] | None = sections().get("processor")
-    found = getattr(load_settings(model, "processor"), "application_id", None) if model is not None else None
-    return found if isinstance(found, str) else "amends-processor"
+    found = load_settings(model, "processor") if model is not None else None
+    return getattr(found, "application_id", "amends-processor"), getattr(found, "engine", TRANSACTIONS)
