@@ -116,7 +116,7 @@ class Play:
         return self.ledger.phase == "COMPENSATED" or "OPEN" in self.ledger.incidents().values()
 
     def _deliver(self, command: UndoCommand, owner: str) -> None:
-        steps, answer = decide(command, owner, "me"), None
+        steps, answer, self.sent = decide(command, owner, "me"), None, []
         try:
             while True:
                 answer = self._do(steps.send(answer))
