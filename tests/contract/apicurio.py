@@ -25,6 +25,10 @@ START_S = 180
 FETCH_S = 600
 
 
+class NotFetched(RuntimeError):  # noqa: N818 - what is true
+    """Maven could not fetch it: this machine can't run it, which is no failure of what is tested."""
+
+
 def why_not() -> str | None:
     """Return why it can't be run here, or None."""
     if (reason := jars.why_not()) is not None:
@@ -36,7 +40,7 @@ def why_not() -> str | None:
 
 @contextlib.contextmanager
 def apicurio() -> Iterator[str]:
-    """Run one; yield the URL of its API. Raises RuntimeError where it can't be fetched or does not start."""
+    """Run one; yield the URL of its API. Raises NotFetched, and RuntimeError where it does not start."""
     program = _fetched() / f"apicurio-registry-app-{VERSION}-runner.jar"
     folder, port = make_folder("apicurio"), free_port()
     options = {
@@ -93,7 +97,7 @@ def _fetch(work: Path, folder: Path) -> None:
     command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={work}"]
     done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=FETCH_S, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"Maven could not fetch {artifact}:\n{done.stdout[-2_000:]}{done.stderr[-500:]}")
+        raise NotFetched(f"Maven could not fetch {artifact}:\n{done.stdout[-2_000:]}{done.stderr[-500:]}")
     (archive,) = work.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         packed.extractall(work / "whole", filter="data")
