@@ -19,7 +19,7 @@ from pathlib import Path
 from amends.local.parts import Part, Parts
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-RELEASES = {"0.1.0": "fc33052"}
+RELEASES = {"0.1.0": "fc33052995a430928684e51c6aa2ac4033038331"}
 """Where a release stands in the history; a tag `v0.1.0` goes first, where there is one."""
 
 
