@@ -8,7 +8,7 @@ from amends.processors import approving, asking, children, story
 from amends.processors.acknowledging import version_of
 from amends.processors.echoing import Echoed, echo_of, echoed
 from amends.processors.emission import Emission, LedgerRecord
-from amends.processors.plan import Plan, entry
+from amends.processors.plan import Plan, entry, probe_name
 from amends.processors.state import CLOSED_PHASES, Ask, Step, Trouble, UndoState
 from amends.processors.terms import Terms
 from amends.processors.undos import GIVEN_UP
@@ -373,7 +373,7 @@ def command_name(command: Command) -> tuple[object, ...]:
             first = command.entries[0]
             return (first.step_id, first.generation, first.attempt)
         case ProbeCommand():
-            return ("probe", command.step_id, command.number, command.attempts)
+            return probe_name(command.step_id, command.number, command.attempts)
         case ResendCommand():
             return ("resend", command.step_id, command.number, command.attempts)
 

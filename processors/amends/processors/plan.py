@@ -66,10 +66,10 @@ def plan(
         return made
     if header.phase is Phase.FINISHING:
         for number in sorted(workflow.expected()):
-            _plan_probe(workflow, workflow.steps[number], False, now_ms, made)
+            _plan_probe(workflow, workflow.steps[number], False, fresh, now_ms, made)
     if workflow.owing and not _is_commanded(workflow, fresh, now_ms, made):
         for number in sorted(workflow.unsure & workflow.owing):
-            _plan_probe(workflow, workflow.steps[number], True, now_ms, made)
+            _plan_probe(workflow, workflow.steps[number], True, fresh, now_ms, made)
         _plan_undos(workflow, bounds, now_ms, made)
     return made
 
@@ -102,7 +102,14 @@ def _is_commanded(workflow: Workflow, fresh: Mapping[tuple[object, ...], int], n
     return True
 
 
-def _plan_probe(workflow: Workflow, step: Step, condemned: bool, now_ms: int, made: Plan) -> None:
+def _plan_probe(
+    workflow: Workflow,
+    step: Step,
+    condemned: bool,
+    fresh: Mapping[tuple[object, ...], int],
+    now_ms: int,
+    made: Plan,
+) -> None:
     contract = workflow.contract_of(step)
     what = owed(step, contract) if condemned else standing(step)
     if contract is None or contract.probe is None or what is not Standing.UNKNOWN:
@@ -110,8 +117,11 @@ def _plan_probe(workflow: Workflow, step: Step, condemned: bool, now_ms: int, ma
     next_rung = climb(step, what, contract, condemned=condemned, now_ms=now_ms)
     if next_rung.rung is not Rung.PROBE:
         return
-    if next_rung.at_ms > now_ms:
-        made.wake(next_rung.at_ms)
+    again_ms = 0
+    if workflow.header.phase not in CLOSED_PHASES:
+        again_ms = fresh.get(probe_name(step.step_id, step.probes, tuple(a.name for a in step.attempts)), 0)
+    if max(next_rung.at_ms, again_ms) > now_ms:  # of many that are unknown each fact would make each command anew
+        made.wake(max(next_rung.at_ms, again_ms))
     else:
         made.commands.append(_probe(workflow, step, contract, made.as_of, now_ms))
 
@@ -133,6 +143,11 @@ def _plan_resend(workflow: Workflow, step: Step, contract: Contract, now_ms: int
         made.wake(next_rung.at_ms)
     else:
         made.commands.append(_resend(workflow, step, contract, made.as_of, now_ms))
+
+
+def probe_name(step_id: str, number: int, attempts: tuple[str, ...]) -> tuple[object, ...]:
+    """Return what a probe is about: the name under which it is remembered as commanded."""
+    return ("probe", step_id, number, attempts)
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
