@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from amends.console.configuration import sections
 from amends.console.exits import USAGE, Stop
-from amends.console.options import AsJson, Engine, EngineName, Kafka
+from amends.console.options import AsJson, EngineName, Kafka
 from amends.console.output import show_json
 from amends.kafka.loading import load_settings
 from amends.kafka.rights import Part, Right, rights_of
@@ -39,7 +39,7 @@ def acls(
     ] = None,
     as_json: AsJson = False,
     kafka: Kafka = None,
-    engine: Engine = EngineName.TRANSACTIONS,
+    engine: Annotated[EngineName | None, typer.Option("--engine", help="Instead of AMENDS_PROCESSOR__ENGINE.")] = None,
 ) -> None:
     """Print what each part needs under these settings, and nothing more. Asks no broker, changes nothing.
 
@@ -49,11 +49,12 @@ def acls(
     settings = load_settings(KafkaSettings, "kafka", bootstrap_servers=kafka)
     lanes = _known(lane, settings)
     principals = _principals(principal or ())
-    application_id, engine = _processor()
+    application_id, engine_set = _processor()
+    chosen = engine_set if engine is None else engine.value
     granted = [
         (principals[each], right)
         for each in part or list(Part)
-        for right in rights_of(each, settings, application_id=application_id, lanes=lanes, engine=engine)
+        for right in rights_of(each, settings, application_id=application_id, lanes=lanes, engine=chosen)
     ]
     if as_json:
         show_json([_document(whom, right) for whom, right in granted])
