@@ -58,6 +58,25 @@ def taken(given: Contract, *, finishing: bool = False) -> Ledger:
 # --- the call -------------------------------------------------------------------------------------------------------
 
 
+def test_what_a_remote_still_has_in_hand_holds_the_undo_though_another_send_is_known_to_have_happened() -> None:
+    """A repeat that does nothing while the effect is there would do it again behind the undo."""
+    natural = dataclasses.replace(
+        contract(), call=dataclasses.replace(contract().call, idempotency=Idempotency.NATURAL)
+    )
+    ledger = Ledger()
+    ledger.start()
+    for attempt in ("p1", "p2"):
+        ledger.started("t", natural, attempt=attempt)
+        ledger.ended("t", StepStatus.UNKNOWN, attempt=attempt, error=TAKEN)
+    ledger.said(WorkflowStatus.FAILED)
+    ledger.resolve("t", Decision.PRESENT, "p1")
+    ledger.wait(DONE_WITHIN_MS // 2)
+    assert ledger.of(UndoCommand) == []
+    ledger.resolve("t", Decision.PRESENT, "p2")
+    ledger.wait(1_000)
+    assert len(ledger.of(UndoCommand)) == 1
+
+
 @pytest.mark.parametrize("said", ["declared", "told"])
 def test_a_call_that_was_only_taken_is_unknown_and_its_agent_gets_the_answer(said: str) -> None:
     answer = {"id": "ch_1", "status": "pending"}
@@ -220,6 +239,26 @@ def test_after_its_time_an_undo_that_was_taken_is_an_attempt_like_any_other() ->
     assert commands[-1].entries[0].verify_first
     assert not commands[-1].entries[0].polls
     assert commands[1].entries[0].polls
+
+
+def test_an_undo_that_is_taken_anew_has_a_time_of_its_own_and_the_budget_bounds_how_often() -> None:
+    """Seen by the simulation: it was sent again and again while the remote was at it, and undone three times."""
+    ledger = accepted_undo(contract(undo=Idempotency.NEITHER, verify=True))
+    for spent in range(1, 4):  # the budget is three
+        ledger.wait(DONE_WITHIN_MS + 5_000, step_ms=1_000)
+        attempt = ledger.commanded()[-1][0][2]
+        undo(ledger, UndoStatus.STARTED, attempt)
+        undo(ledger, UndoStatus.UNKNOWN, attempt, TAKEN)
+        ledger.wait(6_000, until=lambda attempt=attempt: ledger.commanded()[-1][0][2] > attempt)  # type: ignore[misc]
+        assert ledger.of(UndoCommand)[-1].entries[0].polls
+        found = ledger.step("t").undo
+        assert found is not None
+        assert found.spent == spent
+    ledger.wait(DONE_WITHIN_MS + 5_000, step_ms=1_000)
+    attempt = ledger.commanded()[-1][0][2]
+    undo(ledger, UndoStatus.STARTED, attempt)
+    undo(ledger, UndoStatus.UNKNOWN, attempt)
+    assert ledger.incidents() == {"undo_failed": "OPEN"}
 
 
 def test_an_undo_that_was_taken_and_that_nobody_can_ask_about_waits_for_word_of_it() -> None:

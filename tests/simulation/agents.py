@@ -68,7 +68,16 @@ class AgentProcess(Process):
         self._heard_at_ms = 0
         self._leaving = False
         existing = OnExisting.RESUME if resumes else OnExisting.REFUSE
-        terms = ScopeTerms(script.workflow_id, name, LEASE_MS, WITHIN_MS, WITHIN_MS, WITHIN_MS, instance=name)
+        terms = ScopeTerms(
+            script.workflow_id,
+            name,
+            LEASE_MS,
+            WITHIN_MS,
+            WITHIN_MS,
+            WITHIN_MS,
+            approval_within_ms=WITHIN_MS,
+            instance=name,
+        )
         self._scope = Scope(Opening(terms, name, existing), self)
         self._waiting: _Waiting | None = None
         self._agent = Agent(pipeline, script, belief, self._scope, self, parent)
@@ -235,6 +244,11 @@ class AgentProcess(Process):
             schedule.after(pipeline.delay_ms(), lambda: answer(Raised(ConnectionError("reset"))), self)
 
         def land() -> None:
+            if tool.kind.later and not refuse:
+                pipeline.doors.take_call(tool, given, effect, self.script.workflow_id)
+                if not uncertain:
+                    schedule.after(pipeline.delay_ms(), lambda: answer(Returned({"status": "pending"})), self)
+                return
             deed = pipeline.world.call(tool, given, effect.key, effect.attempt, schedule.now_ms, refuse=refuse)
             what = "refused" if deed is None else f"did {deed.number}"
             schedule.say("world", f"{tool.name} {given['subject']} {what} ({effect.attempt})")

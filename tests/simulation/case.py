@@ -64,6 +64,8 @@ class Case:
         self.triggers: dict[int, list[tuple[int, int]]] = defaultdict(list)  # instance -> (epoch it ended, offset)
         self.turns: dict[int, list[tuple[Turn, int]]] = defaultdict(list)  # instance -> each, and where
         self.stale: dict[int, list[str]] = defaultdict(list)  # instance -> triggers that named another epoch
+        self.approved: dict[str, list[tuple[int, int, int]]] = defaultdict(list)  # step -> (offset, epoch, until)
+        self.began: dict[str, tuple[int, int, int]] = {}  # attempt -> offset, epoch and append time of its STARTED
         self.announced: list[tuple[int, str, str]] = []  # CHILD_STARTED: where, of which parent, which child
         self.born: dict[int, int] = {}  # instance of a child -> where its parent announced it
         self.answers: dict[int, list[tuple[int, int]]] = defaultdict(list)  # announcement -> (where, as of where)
@@ -93,6 +95,8 @@ class Case:
         workflow_id = (record.key or b"").decode()
         if isinstance(fact, StepEvent):
             self._take_step(workflow_id, fact, record.offset)
+            if fact.status is StepStatus.STARTED:
+                self.began.setdefault(fact.attempt, (record.offset, fact.epoch, record.appended_at_ms))
         elif isinstance(fact, UndoEvent):
             self._take_undo(fact, record.offset)
         elif isinstance(fact, Timeout) and fact.step_id:
@@ -105,6 +109,9 @@ class Case:
                     self.present[fact.step_id or ""].append(record.offset)
                 else:
                     self.absent.setdefault(attempt, record.appended_at_ms)
+        elif isinstance(fact, Resolution) and fact.decision is Decision.APPROVE:
+            granted = (record.offset, -1 if fact.step_epoch is None else fact.step_epoch, fact.expires_at_ms or 0)
+            self.approved[fact.step_id or ""].append(granted)
         elif isinstance(fact, WorkflowEvent):
             self._take_workflow(workflow_id, fact, record.offset)
         slots = self.fold._slots

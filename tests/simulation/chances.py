@@ -55,6 +55,9 @@ class Mix:
     late_ms: tuple[int, ...] = (1, 20, 300, 2_000, 8_000)  # how much later a repeat of a fact may come
     rollbacks: int = 0  # of the registry, to an older state
     skew_ms: int = 0  # by how much the clock of a processor may be wrong, either way, and jump
+    later_dropped: float = 0.0  # what a remote took is never done
+    callback_lost: float = 0.0  # what a remote says of it never comes
+    approvals: float = 0.0  # a request is seen by a person, and how often he approves it
     partitions: int = 1  # of the ledger, of lanes, of all that is co-partitioned
     budgets: dict[str, Any] = field(default_factory=dict[str, Any])  # terms of the fold: breakers, rates, bounds
     others: float = 0.0  # what an agent sets is set by somebody else, too

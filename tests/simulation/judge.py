@@ -119,6 +119,8 @@ def _of_deed(case: Case, deed: Deed, *, keeps_a1: bool) -> list[Broken]:
     if count > 1 and (keeps_a1 or not by_verify):
         broken.append(Broken(2, f"deed {deed.number} of {deed.tool} was undone {count} times: {deed.undone}"))
     broken.extend(_of_fence(case, workflow, step, deed))
+    if contract is not None and contract.approval_ms is not None and not _is_approved(case, step.step_id, deed):
+        broken.append(Broken(8, f"deed {deed.number} of {deed.tool} was made, and nobody had approved it"))
     condemned = case.is_condemned(workflow, step.step_id)
     if count and not condemned:
         words = f"deed {deed.number} of {deed.tool} was undone, and nothing says that it is to be (it is {phase})"
@@ -131,6 +133,19 @@ def _of_deed(case: Case, deed: Deed, *, keeps_a1: bool) -> list[Broken]:
     if lost and phase is Phase.COMPENSATED and not count:
         broken.append(Broken(1, f"deed {deed.number} of {deed.tool} is a loss, and its workflow is COMPENSATED"))
     return broken
+
+
+def _is_approved(case: Case, step_id: str, deed: Deed) -> bool:
+    """Whether a person had approved the call, for this epoch and for then, when it was sent, or first sent."""
+    if not deed.attempt.startswith("agent"):
+        return True  # what a compensator sends again is to be undone
+    last = case.began[deed.attempt][0]
+    sends = [case.began[name] for name, (of, _) in case.attempted.items() if of == step_id]
+    return any(
+        at < offset <= last and epoch == for_epoch and at_ms < until_ms
+        for offset, epoch, at_ms in sends
+        for at, for_epoch, until_ms in case.approved[step_id]
+    )
 
 
 def _of_fence(case: Case, workflow: Workflow, step: Step, deed: Deed) -> list[Broken]:

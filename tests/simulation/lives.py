@@ -247,6 +247,9 @@ class Agent:
                 if attempted and calls.get(call_id) in (None, Told.NOT_CALLED, Told.REFUSED):
                     calls[call_id] = Told.NOT_CALLED
                 continue
+            if isinstance(result, Returned) and result.value.get("status") == "pending":
+                calls[call_id] = Told.UNKNOWN
+                return True
             if isinstance(result, Returned):
                 calls[call_id] = Told.DONE
                 self._ids[number] = result.value["id"]

@@ -36,10 +36,10 @@ from amends.processors.partition import Partition
 from amends.processors.placing import Place
 from amends.processors.state import NOWHERE, AttemptState, UndoState
 from amends.processors.timers import Silences
-from amends.producers import effects, flow, intent, scope_flow
+from amends.producers import effects, flow, intent, outcome, scope_flow
 from amends.producers.known_steps import KnownStep
 from amends.producers.scope import Scope
-from amends.schemas import keys
+from amends.schemas import approvals, keys
 from amends.schemas.commands import Phase
 from amends.schemas.contract import Idempotency
 from amends.schemas.facts import Party, StepStatus, WorkflowStatus
@@ -350,3 +350,30 @@ def breakers_are_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 def nothing_bounds_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Admission, "admit", lambda self, slot, workflow, commands, *rest: commands)
+
+
+# --- what is done later, and what is approved -----------------------------------------------------------------------
+
+
+def accepted_later_is_done(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(outcome, "is_accepted", lambda *given: False)
+
+
+def what_was_taken_is_undone_again(patch: pytest.MonkeyPatch) -> None:
+    """A remote that took an undo and is not done with it is sent the undo anew."""
+    _with_entry(patch, lambda entry: replace(entry, polls=False))
+
+
+def approvals_are_not_looked_at_before_the_call(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(flow, "check_accepted", lambda started, echo: "")
+
+
+def approvals_stand_for_ever(patch: pytest.MonkeyPatch) -> None:
+    real = approvals.used
+    patch.setattr(
+        approvals, "used", lambda approval, terms, attempt, epoch, at_ms: real(approval, terms, attempt, epoch, 0)
+    )
+
+
+def approved_calls_have_no_strict_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(intent, "is_strict", lambda contract, *, approved: False)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from tests.simulation.lives import Belief
 from tests.simulation.pipeline import Pipeline
 from tests.simulation.schedule import Process
+from tests.simulation.world import APPROVAL_MS
 
 from amends.processors.memory import StoredRecord
+from amends.schemas.approvals import TROUBLE
 from amends.schemas.codec import decode_as
 from amends.schemas.commands import Incident, IncidentState
 from amends.schemas.facts import Decision, Party, Resolution, WorkflowEvent, WorkflowStatus
@@ -94,3 +98,43 @@ class Others:
         self._count += 1
         self._pipeline.world.write_other(register, f"theirs-{self._count}", self._pipeline.schedule.now_ms)
         self._pipeline.schedule.say("somebody", f"sets {register}")
+
+
+class Approver(Process):
+    """Somebody who is asked whether calls may be made: soon, too late, or never; yes or no; sometimes twice."""
+
+    def __init__(self, pipeline: Pipeline, chance: Random) -> None:
+        super().__init__("person", "bob")
+        self._pipeline = pipeline
+        self._chance = chance
+
+    def start(self) -> None:
+        pipeline = self._pipeline
+        pipeline.broker.listeners.setdefault(pipeline.topics.incidents, []).append(self._came)
+
+    def _came(self, record: StoredRecord) -> None:
+        incident = decode_as(Incident, record.value or b"")
+        if incident.state is IncidentState.OPEN and incident.kind == TROUBLE:
+            after_ms = self._chance.choice((10, 500, 500, 3_000, APPROVAL_MS - 200, APPROVAL_MS + 500))
+            self._pipeline.schedule.after(after_ms, lambda: self._rule(incident), self)
+
+    def _rule(self, incident: Incident) -> None:
+        chance, asked, now_ms = self._chance, incident.attributes, self._pipeline.schedule.now_ms
+        approves = chance.random() < self._pipeline.mix.approvals
+        if not approves and chance.random() < 0.3:
+            return
+        fact = Resolution(
+            incident.workflow_id,
+            Decision.APPROVE if approves else Decision.REJECT,
+            Party.PERSON,
+            "bob",
+            step_id=incident.step_id,
+            workflow_offset=incident.workflow_offset,
+            version=int(asked["version"]),
+            step_epoch=int(asked["epoch"]),
+            argument_digest=asked["argument_digest"],
+            expires_at_ms=now_ms + chance.choice((100, 2_000, 20_000)),
+            reason="looked at it",
+        )
+        for _ in range(chance.choice((1, 1, 2))):
+            self._pipeline.write(self, fact, lambda told: None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from random import Random
 
+from tests.simulation.callbacks import Doors
 from tests.simulation.chances import Mishaps, Mix
 from tests.simulation.schedule import Process, Schedule
 from tests.simulation.world import SETTLE_MS, Tool, World
@@ -65,6 +66,7 @@ class Pipeline:
         self.broker = Broker(mix.partitions, self._append_time_ms)
         self.registry = MemoryRegistry(lambda: schedule.now_ms)
         self.world = World()
+        self.doors = Doors(self)
         self.tools = {tool.name: tool for tool in tools}
         self.outage_until_ms = 0  # the ledger takes nothing until then
         self.calm = False  # no more faults: what is left must come to its end

@@ -17,10 +17,19 @@ from tests.simulation.families import of_families
 from tests.simulation.judge import Broken, judge, of_budgets, of_the_living, of_the_owner
 from tests.simulation.lives import Belief
 from tests.simulation.owners import SESSION_MS, ProcessorProcess
-from tests.simulation.people import Others, Person
+from tests.simulation.people import Approver, Others, Person
 from tests.simulation.pipeline import LAG_MAX_MS, LANDS_MAX_MS, Pipeline
 from tests.simulation.schedule import Process, Schedule
-from tests.simulation.scripts import Script, everybody, script_of, with_children, with_odd_tools, with_savepoints
+from tests.simulation.scripts import (
+    Script,
+    everybody,
+    script_of,
+    with_children,
+    with_guarded_tools,
+    with_odd_tools,
+    with_savepoints,
+    with_slow_tools,
+)
 from tests.simulation.workers import Lane, WorkerProcess
 from tests.simulation.world import SETTLE_MS
 
@@ -65,6 +74,7 @@ FAMILIES: dict[str, Callable[..., Mix]] = {
 
 
 LAYERS = {"savepoints": 0.4, "odd tools": 0.4, "forgetting": 0.4, "odd clocks": 0.4, "families": 0.25, "budgets": 0.2}
+LAYERS |= {"slow tools": 0.2, "approvals": 0.15}
 """What may come on top of a family of disturbances, and how often: each is drawn from a stream of its own."""
 
 
@@ -102,6 +112,15 @@ def drawn(
         odd = Random(f"{seed} odd clocks")
         mix.skew_ms = odd.choice((500, 4_000, 45_000))
         mix.rollbacks = odd.choice((0, 1, 3))
+    if "slow tools" in layers:
+        slow = Random(f"{seed} slow tools")
+        scripts = [with_slow_tools(script, slow) for script in scripts]
+        mix.later_dropped = slow.choice((0.0, 0.2))
+        mix.callback_lost = slow.choice((0.0, 0.3, 1.0))
+    if "approvals" in layers:
+        asked = Random(f"{seed} approvals")
+        scripts = [with_guarded_tools(script, asked) for script in scripts]
+        mix.approvals = asked.choice((0.5, 0.9, 1.0))
     if "families" in layers:
         bond = Random(f"{seed} families")
         mix.partitions = bond.choice((1, 2, 2))
@@ -305,6 +324,8 @@ class Run:
             self.schedule.after(self._sometime_ms(), self._outage)
         if self.chance.random() < mix.people:
             self.person.start()
+        if mix.approvals:
+            Approver(self.pipeline, Random(self.chance.random())).start()
         if mix.others:
             others = Others(self.pipeline, mix.others)
             others.start()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.simulation.world import KINDS, ODD_KINDS, Tool
+from tests.simulation.world import GUARDED_KINDS, KINDS, ODD_KINDS, SLOW_KINDS, Tool
 
 GENERATIONS_MAX = 2
 """How deep children have children."""
@@ -85,6 +85,20 @@ def with_odd_tools(script: Script, chance: Random) -> Script:
     """Let the agent use tools whose keys age, whose windows close, that overwrite, or that can't be undone."""
     tools = (Tool(t.name, chance.choice(ODD_KINDS), t.account) if chance.random() < 0.6 else t for t in script.tools)
     return replace(script, tools=tuple(tools))
+
+
+def with_slow_tools(script: Script, chance: Random) -> Script:
+    """Let the agent use remotes that do later what they take."""
+    tools = (Tool(t.name, chance.choice(SLOW_KINDS), t.account) if chance.random() < 0.6 else t for t in script.tools)
+    return replace(script, tools=tuple(tools))
+
+
+def with_guarded_tools(script: Script, chance: Random) -> Script:
+    """Let the agent make calls that a person approves."""
+    guarded = (
+        Tool(t.name, chance.choice(GUARDED_KINDS), t.account) if chance.random() < 0.5 else t for t in script.tools
+    )
+    return replace(script, tools=tuple(guarded))
 
 
 def with_children(script: Script, chance: Random, depth: int = 1) -> Script:

@@ -46,6 +46,8 @@ ODD = ("odd tools",)
 LATE = ("forgetting",)
 KIN = ("families",)
 TIGHT = ("budgets",)
+SLOW = ("slow tools",)
+ASKED = ("approvals",)
 
 MUTATIONS = (
     Mutation("no read back", "H3", m.no_read_back, "hammered", 0),
@@ -103,6 +105,18 @@ MUTATIONS = (
     Mutation(
         "a breaker is forgotten at a restart", "H29", m.breakers_are_forgotten_at_a_restart, "hammered", 13, TIGHT
     ),
+    Mutation("what was accepted for later is done", "promise 5", m.accepted_later_is_done, "drawn", 9, SLOW),
+    Mutation("what was taken is undone again", "promise 2", m.what_was_taken_is_undone_again, "haunted", 2, SLOW),
+    Mutation(
+        "an approval is not looked at before the call",
+        "H35",
+        m.approvals_are_not_looked_at_before_the_call,
+        "hammered",
+        2,
+        ASKED,
+    ),
+    Mutation("an approval stands for ever", "H35", m.approvals_stand_for_ever, "hammered", 2, ASKED),
+    Mutation("approved calls have no strict fence", "H35", m.approved_calls_have_no_strict_fence, "hammered", 2, ASKED),
     Mutation("nothing bounds what is under way", "H29", m.nothing_bounds_what_is_under_way, "drawn", 40, TIGHT),
 )
 

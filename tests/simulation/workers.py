@@ -31,9 +31,10 @@ from amends.compensators.effects import (
     Written,
 )
 from amends.compensators.registry import NO_FENCE, Go
+from amends.compensators.verdicts import taken_for_later
 from amends.processors.memory import StoredRecord
-from amends.schemas.commands import ProbeCommand, ResendCommand, UndoCommand
-from amends.schemas.facts import Decision, Failure, Resolution, StepEvent
+from amends.schemas.commands import ProbeCommand, ResendCommand, UndoCommand, UndoEntry
+from amends.schemas.facts import ACCEPTED, Decision, Failure, Resolution, StepEvent, UndoEvent
 from amends.schemas.payload import decode_payload, encode_payload
 from amends.tools.resolve import Resolved, resolve
 from amends.tools.step import step_from_facts
@@ -248,6 +249,9 @@ class WorkerProcess(Process):
         refuse = pipeline.happens(mix.undo_refused)
 
         def land() -> CallAnswer:
+            if tool.kind.undo_later and not refuse:
+                pipeline.doors.take_undo(tool, effect, arguments, owner)
+                return Uncertain(taken_for_later("202"))
             said = pipeline.world.undo(tool, arguments, entry.key, owner, pipeline.schedule.now_ms, refuse=refuse)
             pipeline.schedule.say("world", f"undo of {tool.name} {arguments} by {owner}: {said.value}")
             if said is Said.REFUSED:
@@ -266,6 +270,9 @@ class WorkerProcess(Process):
 
         def land() -> CallAnswer:
             now_ms = pipeline.schedule.now_ms
+            if tool.kind.later and not refuse:
+                pipeline.doors.take_again(tool, given, command, attempt)
+                return Uncertain(taken_for_later("202"))
             deed = pipeline.world.call(tool, given, command.key, attempt, now_ms, refuse=refuse)
             pipeline.schedule.say("world", f"{tool.name} {given['subject']} sent again: {deed and deed.number}")
             if deed is None:
@@ -307,14 +314,32 @@ class WorkerProcess(Process):
         if pipeline.happens(pipeline.mix.question_fails):
             return NobodyKnows(RESET)
         tool = pipeline.tools[entry.tool_name]
+        target = pipeline.world.target(tool, decode_payload(entry.arguments))
+        if tool.kind.undo == "neither" and target is not None and pipeline.world.undoing[target.number]:
+            # Its remote is at it. Where the 202 was heard that is known; else the remote must say so.
+            return IsStillThere() if self._was_heard(entry) else NobodyKnows(None)
         gone = pipeline.world.is_gone(tool, decode_payload(entry.arguments), self._shown_before_ms(tool))
         return IsUndone() if gone else IsStillThere()
+
+    def _was_heard(self, entry: UndoEntry) -> bool:
+        """Whether it stands on the ledger that the remote took this undo, to do it later."""
+        ledger = self.pipeline.topics.ledger
+        facts = (decoded(r.value) for r in self.pipeline.broker.read(ledger, self.lane.partition, entry.started_offset))
+        return any(
+            isinstance(fact, UndoEvent)
+            and (fact.step_id, fact.generation) == (entry.step_id, entry.generation)
+            and fact.error is not None
+            and fact.error.type == ACCEPTED
+            for fact in facts
+        )
 
     def _probe(self, command: ProbeCommand) -> ProbeAnswer:
         pipeline = self.pipeline
         if pipeline.happens(pipeline.mix.question_fails):
             return ProbeAnswer(Decision.UNKNOWN, error=RESET)
         tool = pipeline.tools[command.tool_name]
+        if pipeline.world.pending[command.key]:
+            return ProbeAnswer(Decision.UNKNOWN)
         deed = pipeline.world.happened(command.key, self._shown_before_ms(tool))
         pipeline.schedule.say("world", f"probe of {command.tool_name}: {deed and deed.number}")
         if deed is None:

@@ -6,6 +6,7 @@ part of the pipeline ever sees.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -29,6 +30,10 @@ BY_HAND = "by hand"
 SETTLE_MS = 1_000
 CALL_LEASE_MS = 4_000
 UNDO_LEASE_MS = 3_000
+LATER_MS = 6_000
+"""How long a remote that took a request (202) has, at most."""
+ACCEPTED_MS = 8_000
+APPROVAL_MS = 6_000
 
 
 class Declined(Exception):  # noqa: N818 - the declared refusal of every tool here
@@ -51,12 +56,24 @@ class Kind:
     window_ms: int | None = None  # in which it can be undone
     lags: bool = False  # shows what was done always a little later
     compares: bool = False  # it sets a register that others set, too
+    later: bool = False  # it takes a call (202) and does it later, or not at all, and says so by a callback
+    undo_later: bool = False  # so it does with an undo
+    approval: bool = False  # a person approves each call
 
     @property
     def name(self) -> str:
         words = [f"call={self.call}", f"undo={self.undo}"]
-        flags = ("verify", "probe", "from_input", "keeps_refusals", "irreversible", "window_ms", "lags", "compares")
-        words += [word for word in (*flags, "key_ttl_ms") if getattr(self, word)]
+        flags: tuple[str, ...] = (
+            "verify",
+            "probe",
+            "from_input",
+            "keeps_refusals",
+            "irreversible",
+            "window_ms",
+            "lags",
+        )
+        flags += ("lags", "compares", "later", "undo_later", "approval", "key_ttl_ms")
+        words += [word for word in flags if getattr(self, word)]
         return ",".join(words)
 
 
@@ -96,11 +113,31 @@ ODD_KINDS: tuple[Kind, ...] = (
 and remotes that always show late what they did."""
 
 
+SLOW_KINDS: tuple[Kind, ...] = (
+    Kind(KEY, KEY, probe=True, later=True),
+    Kind(NEITHER, KEY, probe=True, later=True, undo_later=True),
+    Kind(NATURAL, NATURAL, from_input=True, probe=True, later=True, verify=True),
+    Kind(KEY, KEY, from_input=True, later=True),
+    Kind(KEY, NEITHER, verify=True, from_input=True, undo_later=True),
+    Kind(NEITHER, NEITHER, probe=True, verify=True, undo_later=True),
+    Kind(NATURAL, NATURAL, from_input=True, verify=True, undo_later=True),
+)
+"""Remotes that take a request and do it later. Where the 202 is lost nobody knows of it: there the remote takes
+a key, or says, asked by probe or verify, that it is at it; else `settle_ms` would have to be as long as it may take."""
+
+GUARDED_KINDS: tuple[Kind, ...] = (
+    Kind(KEY, KEY, approval=True),
+    Kind(NEITHER, NATURAL, probe=True, approval=True),
+    Kind(KEY, KEY, irreversible=True, probe=True, approval=True),
+)
+"""Calls that a person approves first."""
+
+
 def contract_of(tool: str, kind: Kind, account: str = "") -> Contract:
     return Contract(
         tool,
         Effect.IRREVERSIBLE if kind.irreversible else Effect.COMPENSABLE,
-        call=CallTerms(kind.call, kind.key_ttl_ms, lease_ms=CALL_LEASE_MS, settle_ms=SETTLE_MS),
+        call=CallTerms(kind.call, kind.key_ttl_ms, CALL_LEASE_MS, SETTLE_MS, accepted_ms=ACCEPTED_MS),
         undo=None if kind.irreversible else _undo_of(tool, kind),
         probe=ProbeTerms(tool, lease_ms=2_000, attempts_max=4, backoff_ms=300, backoff_cap_ms=2_000)
         if kind.probe
@@ -108,6 +145,8 @@ def contract_of(tool: str, kind: Kind, account: str = "") -> Contract:
         verify=VerifyTerms(tool) if kind.verify else None,
         refused_by=(qualified_name(Declined),),
         resources=("input.account",) if account else (),
+        approval_ms=APPROVAL_MS if kind.approval else None,
+        accepted_when="output.status == 'pending'" if kind.later else "",
         captures=kind.compares,
         restores=COMPARE if kind.compares else PLAIN,
         writes="{value: output.id}" if kind.compares else "",
@@ -130,6 +169,7 @@ def _undo_of(tool: str, kind: Kind) -> UndoTerms:
         backoff_ms=200,
         backoff_cap_ms=2_000,
         window_ms=kind.window_ms,
+        accepted_ms=ACCEPTED_MS,
         commutes=kind.undo is NATURAL and not kind.verify and not kind.compares,
     )
 
@@ -221,6 +261,8 @@ class World:
         self._calls: dict[str, tuple[Deed | None, int]] = {}  # by forward key, since when; None is a kept refusal
         self._undos: dict[str, tuple[Said, int]] = {}  # by undo key, since when
         self._registers: dict[str, Written] = {}
+        self.pending: Counter[str] = Counter()  # what was taken and is neither done nor dropped, by forward key
+        self.undoing: Counter[int] = Counter()  # undos that were taken, by the number of the deed
         self._looked: dict[str, int] = {}  # who is about to undo something, and when he looked last
 
     def call(

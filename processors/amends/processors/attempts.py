@@ -111,6 +111,7 @@ def fold_evidence(step: Step, fact: Resolution, offset: int, at_ms: int) -> Step
         step = replace(
             step,
             present=True,
+            attempts=tuple(replace(a, accepted=False) if a.accepted and a.name in named else a for a in step.attempts),
             outcome_offset=offset if fact.output_payload is not None else step.outcome_offset,
             undo_arguments=step.undo_arguments if _is_commanded(step) else fact.undo_arguments or step.undo_arguments,
         )

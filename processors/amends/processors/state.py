@@ -371,10 +371,13 @@ def has_open_attempt(step: Step) -> bool:
 
 def settles_at_ms(step: Step, contract: Contract | None) -> int:
     """When the last ended attempt of unknown effect has settled; 0 if there is none. A remote that took the request and
-    does it later has until it may take no longer, unless it is known to have done it."""
+    does it later has until it may take no longer, unless it is known to have done it: that very request, or any of the
+    step where it takes a key, for it knows them for one. Where a repeat only does nothing while the effect is there,
+    one that it still has in hand would do it again behind the undo."""
     if contract is None:
         return _settled_ms(step, DEFAULT_SETTLE_MS, DEFAULT_SETTLE_MS)
-    happened = step.present or any(a.state is AttemptState.SUCCEEDED for a in step.attempts)
+    known = contract.call.idempotency is Idempotency.KEY
+    happened = known and (step.present or any(a.state is AttemptState.SUCCEEDED for a in step.attempts))
     settle_ms = contract.call.settle_ms
     return _settled_ms(step, settle_ms, settle_ms if happened else max(settle_ms, contract.call.accepted_ms))
 

@@ -257,11 +257,13 @@ def _unknown(step: Step, undo: Undo, contract: Contract | None, offset: int, at_
 
 
 def _with_acceptance(undo: Undo, fact: UndoEvent, contract: Contract | None, at_ms: int) -> Undo:
-    """The remote took the attempt, to do it later: the first time it says so, it has from then on."""
+    """The remote took the attempt, to do it later: the first time it says so, it has from then on. If it took one
+    before, and the time of that is over, it came to nothing: an attempt is spent, and the new one has its own time."""
     taken = fact.error is not None and fact.error.type == ACCEPTED
-    if not taken or undo.accepted_until_ms or contract is None or contract.undo is None:
+    if not taken or at_ms < undo.accepted_until_ms or contract is None or contract.undo is None:
         return undo
-    return replace(undo, accepted_attempt=fact.attempt, accepted_until_ms=at_ms + contract.undo.accepted_ms)
+    spent, until_ms = undo.spent + (1 if undo.accepted_until_ms else 0), at_ms + contract.undo.accepted_ms
+    return replace(undo, accepted_attempt=fact.attempt, accepted_until_ms=until_ms, spent=spent)
 
 
 def _polled_at_ms(undo: Undo, contract: Contract, at_ms: int) -> int:
