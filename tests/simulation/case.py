@@ -102,6 +102,7 @@ class Case:
         elif isinstance(fact, Timeout) and fact.step_id:
             for ended in [ended for ended in self._under_way if ended[0] == fact.step_id]:
                 del self._under_way[ended]
+                self._ended.add(ended)
         elif isinstance(fact, Resolution) and fact.decision in (Decision.ABSENT, Decision.PRESENT):
             for attempt in fact.attempts:
                 self.sure[fact.step_id or ""].setdefault(attempt, record.offset)
@@ -140,7 +141,7 @@ class Case:
         self.undo_started[fact.step_id].append((offset, fact.owner, fact.generation))
         if attempt in self._ended:
             return
-        self._under_way[attempt] = (fact.tool_name, fact.owner)
+        self._under_way.setdefault(attempt, (fact.tool_name, fact.owner))  # who comes later does nothing
         at_once = set(self._under_way.values())  # a run does one after another, though all may be STARTED
         of_tool = [owner for tool, owner in at_once if tool == fact.tool_name]
         for tool, count in ((fact.tool_name, len(of_tool)), ("", len({owner for _, owner in at_once}))):
@@ -152,7 +153,9 @@ class Case:
         elif fact.status is WorkflowStatus.CHILD_STARTED:
             self.announced.append((offset, workflow_id, fact.child_workflow_id or ""))
         elif fact.status is WorkflowStatus.STARTED and fact.parent_workflow_id:
-            self.born.setdefault(offset, number_of(fact, CHILD_STARTED_OFFSET))
+            announced = number_of(fact, CHILD_STARTED_OFFSET)
+            if announced not in self.born.values():  # a repeat behind the grace begins nobody's child
+                self.born.setdefault(offset, announced)
         elif fact.status is WorkflowStatus.CHILD_CLOSED:
             self.answers[number_of(fact, CHILD_STARTED_OFFSET)].append((offset, number_of(fact, AS_OF)))
 
