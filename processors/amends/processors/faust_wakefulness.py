@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 LOOK_S = 0.02
 
@@ -23,15 +24,16 @@ class Wakefulness:
         silent_ms: within this, one who wakes hears from the group.
     """
 
-    def __init__(self, *, slept_ms: int, silent_ms: int) -> None:
+    def __init__(self, *, slept_ms: int, silent_ms: int, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = monotonic_s
         self._slept_s = slept_ms / 1000
         self._silent_s = silent_ms / 1000
-        self._looked_at_s = time.monotonic()
+        self._looked_at_s = self._now_s()
         self._silent_until_s = 0.0
 
     def look(self) -> bool:
         """Look at the clock; return whether nothing may be written now."""
-        now_s = time.monotonic()
+        now_s = self._now_s()
         gap_s, self._looked_at_s = now_s - self._looked_at_s, now_s
         if gap_s > self._slept_s:
             logger.warning("slept for %.1f s: silent until the group has said whether it went on", gap_s)
@@ -40,7 +42,7 @@ class Wakefulness:
 
     def is_member(self) -> None:
         """The group has just given this process its partitions."""
-        self._looked_at_s = time.monotonic()
+        self._looked_at_s = self._now_s()
         self._silent_until_s = 0.0
 
     async def awake(self) -> None:
