@@ -48,8 +48,16 @@ def say(line: str) -> None:
 def _run(engine: Docker, scenes: Sequence[str], *, told: bool) -> list[str]:
     for image in have_images(engine):
         say(f"{image} is made of packages: no registry of images gave it")
-    build_ours(engine)
-    problems = list(_image(engine))
+    try:
+        build_ours(engine)
+        return [*_image(engine), *_up(engine, scenes, told=told)]
+    finally:
+        for tag in OURS.values():
+            engine.run("image", "rm", "--force", tag, check=False)
+
+
+def _up(engine: Docker, scenes: Sequence[str], *, told: bool) -> list[str]:
+    problems: list[str] = []
     with project(engine, [FAUST]) as up:
         say(f"up and healthy: {', '.join(up.running())}")
         for scene in scenes:
@@ -60,8 +68,6 @@ def _run(engine: Docker, scenes: Sequence[str], *, told: bool) -> list[str]:
         problems += list(_stops(up))
     if left := up.left():
         problems.append(f"left after `down`: {', '.join(left)}")
-    for tag in OURS.values():
-        engine.run("image", "rm", "--force", tag, check=False)
     return problems
 
 
