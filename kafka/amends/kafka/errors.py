@@ -43,6 +43,10 @@ class OwnershipLost(KafkaFault):
     """This member is no longer the owner of what it consumes: drop the work, commit nothing."""
 
 
+class GroupRefused(KafkaFault):
+    """The group has members that share its partitions out in another way, and takes none that does not."""
+
+
 class RecordGone(KafkaFault):
     """The topic no longer holds what was asked for (retention, or deletion by hand)."""
 

@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from confluent_kafka import TopicPartition as ClientPartition
 
 from amends.kafka.embedded import TrueEnds
-from amends.kafka.errors import KafkaFault, OwnershipLost, ReadTimedOut, RecordGone, TopicsWrong
+from amends.kafka.errors import GroupRefused, KafkaFault, OwnershipLost, ReadTimedOut, RecordGone, TopicsWrong
 from amends.kafka.options import logger
 from amends.kafka.permission import NO_RIGHT, no_right
 from amends.kafka.records import Batch, EndObserved, TopicPartition, record_of
@@ -245,6 +245,8 @@ def _raise_if_grave(error: KafkaError, message: Message, group: str) -> None:
     code = error.code()
     if code in DISOWNED or error.fatal():
         raise OwnershipLost(error.str())
+    if code == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
+        raise GroupRefused(error.str())
     if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         raise RecordGone(f"{message.topic()}[{message.partition()}]@{message.offset()}: {error.str()}")
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from amends.kafka.errors import AccessRefused, OwnershipLost, RecordGone, TopicsWrong
+from amends.kafka.errors import AccessRefused, GroupRefused, OwnershipLost, RecordGone, TopicsWrong
 from amends.processors.engine import EngineError, RightMissingError
+from amends.processors.engine_change import TwoEnginesError, two_engines_in_words
+from amends.schemas.topics import TRANSACTIONS
 
 STARTS_WITHOUT_CHECKPOINT_MAX = 20
 WAIT_MS = 200
@@ -13,7 +15,8 @@ WAIT_MAX_MS = 5_000
 class Rejoining:
     """Counts the starts between which no checkpoint was kept."""
 
-    def __init__(self, instance_id: str | None) -> None:
+    def __init__(self, instance_id: str | None, group: str) -> None:
+        self._group = group
         self._instance_id = instance_id
         self._starts = 0
         self._kept = 0
@@ -30,6 +33,8 @@ class Rejoining:
             ) from fault
         if isinstance(fault, AccessRefused):
             raise RightMissingError(str(fault)) from fault
+        if isinstance(fault, GroupRefused):
+            raise TwoEnginesError(two_engines_in_words(TRANSACTIONS, self._group)) from fault
         if isinstance(fault, TopicsWrong | RecordGone):
             raise EngineError(str(fault)) from fault
         self._starts = 1 if kept > self._kept else self._starts + 1

@@ -90,7 +90,7 @@ class TransactionalEngine:
         self._keepers: dict[int, Keeper] = {}
         self._leaving: list[Keeper] = []  # dropped while they committed
         self._lag_at_ms = 0
-        self._rejoining = Rejoining(settings.instance_id)
+        self._rejoining = Rejoining(settings.instance_id, settings.application_id)
         self._seen = _Counts()
         self._progress = Progress()
 
