@@ -36,7 +36,7 @@ class Asking:
     ) -> None:
         self._kafka = kafka
         self._group = settings.application_id
-        self._takeover = FaustTakeover(kafka, fold, progressed)
+        self._takeover = FaustTakeover(kafka, settings.application_id, fold, progressed)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="amends-asking")
         self._long = ThreadPoolExecutor(max_workers=1, thread_name_prefix="amends-takeover")
         self._reader: PartitionReader | None = None  # of the first thread

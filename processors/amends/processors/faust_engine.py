@@ -112,6 +112,8 @@ class FaustEngine:
         """Hands a record of the changelog to Faust's client."""
         self.consumer: Callable[[], ConsumerT]
         """Faust's consumer."""
+        self.is_rebalancing: Callable[[], bool] = lambda: False
+        """Whether Faust has yet to go to where the group stands."""
 
     @property
     def progress(self) -> Progress:
@@ -173,6 +175,14 @@ class FaustEngine:
         if self._keepers.get(partition) is keeper:
             await self.consumer().seek_wait({TP(self._kafka.topics.ledger, partition): wanted})
 
+    def _begin_rewinds(self) -> None:
+        """Where the group stands behind what must come next (a state built anew), no fact may ever come to say so."""
+        passed = [keeper for keeper in self._keepers.values() if keeper.is_passed]
+        if passed and not self.is_rebalancing():  # else Faust goes to where the group stands after us
+            for keeper in passed:
+                keeper.is_passed = False
+                self._begin(self._rewind(keeper, keeper.tenure.next_offset))
+
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     async def serve(self) -> None:
@@ -192,6 +202,7 @@ class FaustEngine:
             for keeper in self._keepers.values():
                 keeper.advance(now_ms)
             self._begin_timers(now_ms)
+            self._begin_rewinds()
             for keeper in self._sweeps.due(now_ms):
                 self._begin(self._sweeps.sweep(keeper, now_ms))
         if now_ms >= self._lag_at_ms:

@@ -56,6 +56,8 @@ class FaustKeeper:
         self.begun = 0
         """Checkpoints that were begun."""
         self.kept = 0
+        self.is_passed = taken.is_passed
+        """Faust would begin behind what must come next."""
         self.rewinding = False
         self.rewinds = 0
         self._ends = False

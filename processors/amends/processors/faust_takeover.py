@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from amends.kafka.consumer import committed_offsets
 from amends.kafka.owned import HEAD
 from amends.kafka.reader import PartitionReader
 from amends.kafka.records import TopicPartition
@@ -33,12 +34,13 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A partition that may be folded now. `era` is the one its records are to be written in, `end` where the changelog
-    ended, `again` what is to be written again of it."""
+    ended, `again` what is to be written again of it. `is_passed`: the group stands behind what must come next."""
 
     tenure: Tenure
     era: int
     end: int
     again: list[tuple[bytes, Value, Mark]]
+    is_passed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class FaustTakeover:
     """
 
     kafka: KafkaSettings
+    group: str
     fold: FoldFactory
     progressed: Callable[[int], bool]
 
@@ -67,10 +70,16 @@ class FaustTakeover:
         with PartitionReader(reading_fast(self.kafka)) as reader, without_collector():
             ends = reader.ends(self.kafka.topics.changelog(FAUST), partitions)
             found = restored(reader, ends, self.progressed)
-            return [
+            taken = [
                 self._taken(reader, place.partition, end, found[place.partition], refold=place.partition in refold)
                 for place, end in ends.items()
             ]
+        ledger = self.kafka.topics.ledger
+        stands = committed_offsets(self.kafka, self.group, [TopicPartition(ledger, p) for p in partitions])
+        passed = {place.partition: offset for place, offset in stands.items()}
+        return [
+            replace(each, is_passed=passed.get(each.tenure.partition, 0) > each.tenure.next_offset) for each in taken
+        ]
 
     def _taken(self, reader: PartitionReader, partition: int, end: int, found: Restored, *, refold: bool) -> Taken:
         begins, ends = reader.watermarks(TopicPartition(self.kafka.topics.ledger, partition))

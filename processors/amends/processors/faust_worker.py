@@ -87,6 +87,12 @@ class ProcessorWorker(faust.Worker):
 
     app: ProcessorApp  # pyright: ignore[reportIncompatibleVariableOverride]
 
+    _health: HealthServer | None = None
+
+    async def on_first_start(self) -> None:
+        await super().on_first_start()  # from here on there is a log
+        self._health = health_server(self.app.processor_settings, lambda: self.app.engine.progress)
+
     def execute_from_commandline(self) -> NoReturn:
         app, engine = self.app, self.app.engine
         try:
@@ -96,7 +102,6 @@ class ProcessorWorker(faust.Worker):
         engine.on_failure = self._end
         settings = app.processor_settings
         watch = watchdog(settings, lambda: engine.progress)
-        health: HealthServer | None = health_server(settings, lambda: engine.progress)
         watch.start()
         collect_seldom()
         try:
@@ -108,8 +113,8 @@ class ProcessorWorker(faust.Worker):
             raise ended from None
         finally:
             watch.stop()
-            if health is not None:
-                health.stop()
+            if self._health is not None:
+                self._health.stop()
             engine.close()
             logger.info("stopped: %s", engine.progress)
 
@@ -164,6 +169,7 @@ def make_app(
     table = state_table(app, TABLE, kafka.topics.changelog(FAUST), kafka.partitions, engine.changelog_ends, engine.take)
     engine.write = table.write
     engine.consumer = lambda: app.consumer
+    engine.is_rebalancing = lambda: app.rebalancing
     app.sensors.add(SendGuard(engine.fail))
     ledger = app.topic(
         kafka.topics.ledger,
