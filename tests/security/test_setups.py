@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.integration.kafka_parts import eventually
@@ -13,14 +14,16 @@ from tests.security.parts import (
     await_undone,
     compensator,
     fail_a_workflow,
+    faust_worker,
     processor,
     variables_of,
 )
-from tests.security.secured import Secured
+from tests.security.secured import Secured, secret_of
 
 from amends.console.application import run
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import create_topics
+from amends.schemas.topics import FAUST
 
 pytestmark = [pytest.mark.kafka]
 
@@ -43,6 +46,19 @@ def test_a_workflow_that_fails_is_undone_through_listeners_that_are_secured(
         await_undone(workflow_id)
         eventually(lambda: phases(amends, settings("console")) == {workflow_id: "COMPENSATED"})
     assert "as amends needs them" in amends(settings("console"), "topics", "check")
+
+
+@pytest.mark.parametrize("way", ["mtls", "SCRAM-SHA-512"])
+def test_the_engine_faust_comes_in_the_same_ways(secured: Secured, way: str, topic_prefix: str, tmp_path: Path) -> None:
+    pytest.importorskip("faust")
+    grant_all(secured, topic_prefix, FAUST)
+    workflow_id = f"w-{uuid.uuid4().hex[:8]}"
+    create_topics(secured.settings(way, "topics", topic_prefix), FAUST)
+    own = secured.settings(way, "processor", topic_prefix)
+    with faust_worker(own, tmp_path) as worker, compensator(secured.settings(way, "compensator", topic_prefix)):
+        fail_a_workflow(secured.settings(way, "agents", topic_prefix), workflow_id)
+        await_undone(workflow_id)
+        assert secret_of("processor") not in worker.log.read_text()
 
 
 def phases(amends: Callable[..., str], kafka: KafkaSettings) -> dict[str, str]:

@@ -139,5 +139,6 @@ def _topic(name: str, *operations: Operation) -> Right:
 
 
 def topics_of(rights: Sequence[Right]) -> frozenset[str]:
-    """Return the topics that rights speak of."""
-    return frozenset(right.name for right in rights if right.resource is Resource.TOPIC)
+    """Return the topics whose settings a part with these rights looks at: not those that it only asks after."""
+    looked_at = (right for right in rights if Operation.DESCRIBE_CONFIGS in right.operations)
+    return frozenset(right.name for right in looked_at if right.resource is Resource.TOPIC)

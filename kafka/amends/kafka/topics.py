@@ -104,7 +104,8 @@ def require_topics(settings: KafkaSettings, rights: Sequence[Right] | None = Non
     """Return if all topics are as the protocol wants them and this client has its rights.
 
     Args:
-        rights: those of a part: they are required, and only the topics they speak of are looked at. None: all topics.
+        rights: those of a part: they are required, and only the topics whose settings they let it read are looked at.
+            None: all topics.
         engine: the one of the processors.
 
     Raises:
