@@ -116,8 +116,8 @@ class Stage:
             for part in self.parts.dead(self._retired):
                 self._retired.remove(part)
                 code = part.child.exit_code
-                asleep = code == -signal.SIGTERM and not part.last_words()
-                if code != 0 and not asleep and not self._may_end(part, code):  # asleep: told before it could hear it
+                unheard = code == -signal.SIGTERM  # told while it was starting: who is up ends with 0
+                if code != 0 and not unheard and not self._may_end(part, code):
                     self.crashed.append(f"{part.name}, told to end, ended with {code}:\n{part.last_words()}")
 
     def _may_end(self, part: Part, code: int | None) -> bool:
