@@ -48,7 +48,7 @@ def test_a_workflow_that_fails_is_undone_through_listeners_that_are_secured(
     assert "as amends needs them" in amends(settings("console"), "topics", "check")
 
 
-@pytest.mark.parametrize("way", ["mtls", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("way", WAYS)
 def test_the_engine_faust_comes_in_the_same_ways(secured: Secured, way: str, topic_prefix: str, tmp_path: Path) -> None:
     pytest.importorskip("faust")
     grant_all(secured, topic_prefix, FAUST)
