@@ -261,6 +261,17 @@ def test_an_undo_that_is_taken_anew_has_a_time_of_its_own_and_the_budget_bounds_
     assert ledger.incidents() == {"undo_failed": "OPEN"}
 
 
+def test_a_remote_that_takes_an_undo_for_ever_ends_in_an_incident() -> None:
+    ledger = accepted_undo(contract(undo=Idempotency.NEITHER, verify=True))
+    for _ in range(4):  # the budget is three
+        ledger.wait(DONE_WITHIN_MS + 5_000, step_ms=1_000)
+        attempt = ledger.commanded()[-1][0][2]
+        undo(ledger, UndoStatus.STARTED, attempt)
+        undo(ledger, UndoStatus.UNKNOWN, attempt, TAKEN)
+        ledger.wait(6_000, step_ms=1_000)
+    assert ledger.incidents() == {"undo_failed": "OPEN"}
+
+
 def test_an_undo_that_was_taken_and_that_nobody_can_ask_about_waits_for_word_of_it() -> None:
     ledger = accepted_undo(contract(undo=Idempotency.NEITHER))
     ledger.wait(DONE_WITHIN_MS - 2_000, step_ms=1_000)

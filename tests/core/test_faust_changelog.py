@@ -56,6 +56,21 @@ def test_they_count_once_a_later_seal_covers_them() -> None:
     assert restored(*log).state == {b"a": b"2", b"b": b"1"}
 
 
+def test_what_was_not_finished_is_known_with_the_value_that_counts() -> None:
+    log = [(b"a", b"1", mark(3)), seal(3), (b"a", b"2", mark(5)), (b"b", b"1", mark(4)), (b"b", b"2", mark(5))]
+    assert restored(*log).ahead == {b"a": (Rank(0, 5), b"1"), b"b": (Rank(0, 5), None)}
+    assert restored(*log, seal(5)).ahead == {}
+    assert restored(*log, seal(3, era=1)).ahead == {}, "a new era outranks it"
+
+
+def test_half_of_a_state_that_no_fact_changed_is_gone_once_the_next_owner_has_written_over_it() -> None:
+    """A workflow that was folded again is written, half of it, by one who dies; the next owner knows nothing of it."""
+    log = [(b"parked", b"w", mark(3)), seal(3), (b"header", b"w", mark(5))]
+    over = [(key, value, mark(8, writer=2)) for key, (_, value) in restored(*log).ahead.items()]
+    assert restored(*log, seal(8, writer=2)).state == {b"parked": b"w", b"header": b"w"}, "without it, half counts"
+    assert restored(*log, *over, seal(8, writer=2)).state == {b"parked": b"w"}
+
+
 def test_a_late_record_of_a_process_that_was_replaced_does_not_win() -> None:
     log = [(b"a", b"new", mark(9)), seal(9), (b"a", b"old", mark(4, writer=2)), seal(4, writer=2)]
     assert restored(*log).state == {b"a": b"new"}

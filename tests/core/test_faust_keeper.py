@@ -48,7 +48,7 @@ class Changelog:
 class Held:
     """A keeper of a partition with two facts folded and confirmed, and what Faust was told is done."""
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: dict[bytes, tuple[Rank, bytes | None]] | None = None) -> None:
         self.changelog = Changelog()
         self.done: list[int] = []
         self.tenure = Tenure(0, Tally(0, TOPICS), 0)
@@ -57,7 +57,7 @@ class Held:
         for number, _ in self.tenure.emissions(0, timers=False):
             self.tenure.confirm(number)
         self.keeper = FaustKeeper(
-            Taken(self.tenure, 3, 0, []),
+            Taken(self.tenure, 3, 0, [], ahead=ahead or {}),
             writer=7,
             checkpoint_ms=10,
             write=self.changelog.write,
@@ -112,9 +112,50 @@ async def test_a_change_that_is_not_acknowledged_is_never_sealed() -> None:
 
 async def test_a_partition_that_was_taken_away_writes_nothing_more() -> None:
     held = Held()
-    held.keeper.is_dropped = True
+    held.keeper.drop()
     await held.keeper.last()
     assert held.changelog.written == []
+
+
+async def test_what_is_being_written_of_a_partition_that_was_taken_away_is_never_sealed() -> None:
+    held = Held()
+    held.keeper.advance(0)
+    held.keeper.advance(1_000)
+    await turns()
+    assert len(held.changelog.written) == 2
+    held.keeper.drop()
+    held.changelog.answer()
+    await turns()
+    assert SEAL_KEY not in [key for key, _ in held.changelog.written]
+
+
+async def kept(held: Held) -> None:
+    """Confirm what was emitted, and answer until a checkpoint is kept."""
+    for number, _ in held.tenure.emissions(0, timers=False):
+        held.tenure.confirm(number)
+    last = asyncio.create_task(held.keeper.last())
+    while not last.done():
+        await turns()
+        held.changelog.answer()
+
+
+async def test_no_two_checkpoints_of_an_owner_have_one_rank() -> None:
+    """Records of a rank whose seal stands would count before they are all there."""
+    held = Held()
+    held.tenure.take(StoredRecord(TOPICS.ledger, 0, 2, 1_000, b"c", b"again 0"))
+    await kept(held)
+    stretch = held.tenure.fold.refolding()
+    assert stretch is not None
+    held.tenure.refolded(stretch)
+    await kept(held)
+    seals = [mark.rank for key, mark in held.changelog.written if key == SEAL_KEY]
+    assert seals == [Rank(3, 2), Rank(3, 2, 1)]
+
+
+async def test_what_an_unfinished_checkpoint_left_is_written_over_by_the_first_whose_seal_covers_it() -> None:
+    held = Held({b"old": (Rank(3, 1), b"counts"), b"new": (Rank(3, 1, 1), None)})
+    await kept(held)
+    assert [key for key, _ in held.changelog.written] == [b"old", b"a", b"b", SEAL_KEY]
 
 
 async def test_a_fact_that_the_state_holds_already_is_done_at_once() -> None:

@@ -53,6 +53,14 @@ def test_a_stalled_part_answers_503_with_the_reason(server: HealthServer, part: 
     assert json.loads(body)["reason"] == "nothing moves"
 
 
+def test_what_starting_anew_would_not_help_is_no_reason_to_end_a_part(server: HealthServer, part: Part) -> None:
+    part.health = Health(False, "nothing moves")
+    assert get(server, "/livez")[0] == 503
+    part.health = Health(False, "the broker turns us away", waits=True)
+    assert get(server, "/livez")[0] == 200
+    assert get(server, "/healthz")[0] == 503
+
+
 def test_metrics_are_in_prometheus_text(server: HealthServer) -> None:
     status, body = get(server, "/metrics")
     assert status == 200

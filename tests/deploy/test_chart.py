@@ -368,7 +368,8 @@ def test_probes_ask_for_progress(case: Objects) -> None:
         if owner["kind"] == "Job":
             continue
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-            assert container[probe]["httpGet"] == {"path": "/healthz", "port": "health"}
+            asked = "/healthz" if probe == "readinessProbe" else "/livez"
+            assert container[probe]["httpGet"] == {"path": asked, "port": "health"}
         assert container["startupProbe"]["failureThreshold"] * container["startupProbe"]["periodSeconds"] >= 120
 
 

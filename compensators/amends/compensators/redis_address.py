@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -139,6 +140,15 @@ def _tls(parts: SplitResult, settings: CompensatorSettings) -> Tls | None:
     for name, path in (("CA", made.ca), ("CERTIFICATE", made.certificate), ("KEY", made.key)):
         if path is not None and not os.access(path, os.R_OK):
             raise SettingsWrong(f"{PREFIX}SSL_{name}_LOCATION: the file {path} can't be read")
+    if made.certificate is not None:
+        try:
+            # Without any password OpenSSL would ask for it at the terminal.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(made.certificate, made.key, made.key_password or "")
+        except OSError:
+            raise SettingsWrong(
+                f"{PREFIX}SSL_CERTIFICATE_LOCATION, {PREFIX}SSL_KEY_LOCATION: they do not belong together, or "
+                f"{PREFIX}SSL_KEY_PASSWORD is missing or wrong"
+            ) from None
     return made
 
 

@@ -73,8 +73,9 @@ class Worker:
         """
         if self._settings.mode != "enforce":
             log.warning("AMENDS_MODE=%s: this compensator undoes nothing", self._settings.mode)
-            self.ready.set()
-            await stop.wait()
+            with self._health_server():
+                self.ready.set()
+                await stop.wait()
             return
         tools = loaded_tools(self._settings)
         self._lane_names = lanes_to_serve(self._kafka, self._settings, tools)
@@ -241,12 +242,12 @@ class Worker:
             "poll_age_ms": poll_age_ms,
             "processes_killed": self._pool.killed if self._pool is not None else 0,
         }
-        if refused := turned_away.words():
-            return Health(False, refused, detail)
         if poll_age_ms > 3 * self._settings.session_timeout_ms:
             return Health(False, f"a lane was not polled for {poll_age_ms} ms", detail)
         if oldest_ms > self._settings.stall_ms and now_ms - dispatcher.last_end_ms > self._settings.stall_ms:
             return Health(False, f"no command ended for {now_ms - dispatcher.last_end_ms} ms", detail)
+        if refused := turned_away.words():
+            return Health(False, refused, detail, waits=True)
         return Health(True, "", detail)
 
     def _metrics_text(self) -> bytes:

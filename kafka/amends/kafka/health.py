@@ -23,10 +23,13 @@ class Health:
     healthy: bool
     reason: str = ""
     detail: Mapping[str, object] = field(default_factory=dict[str, object])
+    waits: bool = False
+    """What is wrong is outside: started anew, the part would wait for it, too."""
 
 
 class HealthServer:
-    """Answers `/healthz` with 200 or 503 and a JSON body, `/metrics` with what `metrics` returns (404 without it).
+    """Answers `/healthz` with 200 or 503 and a JSON body, `/livez` too but with 200 where starting the part anew would
+    not help, `/metrics` with what `metrics` returns (404 without it).
 
     Args:
         port: 0 takes any free port; `.port` is the one taken.
@@ -69,14 +72,15 @@ def _handler(health: Callable[[], Health], metrics: Callable[[], bytes] | None) 
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            if path == "/healthz":
+            if path in ("/healthz", "/livez"):
                 seen = health()
                 body = {"healthy": seen.healthy, "reason": seen.reason, **seen.detail}
-                self._answer(200 if seen.healthy else 503, "application/json", json.dumps(body).encode())
+                fine = seen.healthy or (path == "/livez" and seen.waits)
+                self._answer(200 if fine else 503, "application/json", json.dumps(body).encode())
             elif path == "/metrics" and metrics is not None:
                 self._answer(200, _TEXT, metrics())
             else:
-                self._answer(404, "text/plain", b"there is /healthz and /metrics\n")
+                self._answer(404, "text/plain", b"there is /healthz, /livez and /metrics\n")
 
         def _answer(self, status: int, content_type: str, body: bytes) -> None:
             self.send_response(status)

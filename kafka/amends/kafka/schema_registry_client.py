@@ -215,13 +215,18 @@ class SchemaRegistryClient:
 
 
 def _registered(found: dict[str, Any]) -> Registered:
-    return Registered(
-        str(found["subject"]),
-        int(found["version"]),
-        int(found["id"]),
-        str(found["schema"]),
-        is_avro=found.get("schemaType", "AVRO") == "AVRO",
-    )
+    """Raises SchemaRegistryAnswered: it is something else that answers, such as the page of a gateway."""
+    try:
+        return Registered(
+            str(found["subject"]),
+            int(found["version"]),
+            int(found["id"]),
+            str(found["schema"]),
+            is_avro=found.get("schemaType", "AVRO") == "AVRO",
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        words = "what answers at AMENDS_SCHEMA_REGISTRY__URL does not speak as a schema registry does"
+        raise SchemaRegistryAnswered(words, 200, 0) from error
 
 
 def _answer(url: str, status: int, text: bytes) -> Any:

@@ -10,7 +10,10 @@ State is a function of the ledger up to an offset, whoever folded it. Therefore
 - what counts is told by the highest seal, and for each key by the record with the highest mark up to that seal,
   wherever either stands and whoever wrote it: a late record of a process that was replaced never wins, for its mark is
   lower, or it says what the ledger says;
-- records beyond the highest seal are of a checkpoint that was not finished. They count once a later seal covers them;
+- records beyond the highest seal are of a checkpoint that was not finished. A later seal would cover them. That is well
+  where a fact changed the state; where it changed without one (a forgotten workflow was folded again), the next owner
+  knows nothing of it, and half of it would count. So an owner writes over what it finds there (`Restored.ahead`), and
+  no two checkpoints of an owner have one rank, where the seal of the first would cover half of the second;
 - a tombstone carries a mark like any record: an older state that lands behind it stays dropped;
 - `--refold` begins a new *era*. What was written in an older one no longer counts, however high its mark.
 
@@ -30,16 +33,22 @@ SEAL_KEY = b"\x00seal"
 """No workflow's id begins with NUL, and no other record of the state has this key."""
 LEFT_KEY = b"\x00left"
 """On the changelog of any engine: another one has folded the ledger since then (`engine_change`)."""
-_FORM = struct.Struct(">qqq")
+_FORM = struct.Struct(">qqqq")
 
 Value = bytes | None
 
 
 class Rank(NamedTuple):
-    """What is compared. `folded_to`: ledger offset of the last fact in it, -1 if there is none."""
+    """What is compared. `folded_to`: ledger offset of the last fact in it, -1 if there is none. `again`: how many
+    checkpoints were cut there before, of a state that changed without a fact."""
 
     era: int
     folded_to: int
+    again: int = 0
+
+    def following(self, folded_to: int) -> Rank:
+        """Return the rank of the checkpoint after this one, in the same era."""
+        return Rank(self.era, folded_to, self.again + 1 if folded_to == self.folded_to else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +65,10 @@ class Mark:
     def decode(cls, data: bytes) -> Mark:
         """Raises ValueError."""
         try:
-            era, folded_to, writer = _FORM.unpack(data)
+            *rank, writer = _FORM.unpack(data)
         except struct.error as error:
             raise ValueError(f"not a mark: {data!r}") from error
-        return cls(Rank(era, folded_to), writer)
+        return cls(Rank(*rank), writer)
 
     def headers(self) -> list[tuple[str, bytes]]:
         return [(HEADER, self.encode())]
@@ -86,6 +95,8 @@ class Restored:
     """All keys that have a record, of whatever era."""
     again: list[tuple[bytes, Value, Mark]]
     """Records that count and are not the last of their key: to be written again."""
+    ahead: dict[bytes, tuple[Rank, Value]] = field(default_factory=dict[bytes, tuple[Rank, Value]])
+    """Keys with records of an unfinished checkpoint: the highest rank of these, and the value that counts."""
 
 
 class _Entry(NamedTuple):
@@ -137,17 +148,25 @@ class Restoring:
         """The partition was read to its end."""
         state: dict[bytes, bytes] = {}
         again: list[tuple[bytes, Value, Mark]] = []
+        ahead: dict[bytes, tuple[Rank, Value]] = {}
         if self._seal is not None and self._seal is not self._last_seal:
             again.append((SEAL_KEY, b"", self._seal))
         for key, entries in self._entries.items():
             counts = self._that_counts(entries)
+            unfinished = _highest(entry for entry in entries if self._is_unfinished(entry))
+            if unfinished is not None:
+                ahead[key] = unfinished.mark.rank, None if counts is None else counts.value
             if counts is None:
                 continue
             if counts is not entries[-1] or key in self._beaten:
                 again.append((key, counts.value, counts.mark))
             if counts.value is not None:
                 state[key] = counts.value
-        return Restored(state, self.sealed, self.era_max, frozenset(self._entries), again)
+        return Restored(state, self.sealed, self.era_max, frozenset(self._entries), again, ahead)
+
+    def _is_unfinished(self, entry: _Entry) -> bool:
+        sealed = self.sealed
+        return sealed is not None and entry.mark.rank.era == sealed.era and entry.mark.rank > sealed
 
     def _that_counts(self, entries: list[_Entry]) -> _Entry | None:
         sealed = self.sealed

@@ -53,6 +53,7 @@ LOOK_AGAIN_MS = 50
 LAG_EVERY_MS = 5_000
 LAST_CHECKPOINT_S = 5.0
 TAKE_AGAIN_S = 1.0
+REWIND_AGAIN_S = 1.0
 REWINDS_MAX = 20
 """In one tenure: so often may Faust lose facts before it is better to start anew."""
 
@@ -150,30 +151,41 @@ class FaustEngine:
         if record.offset > tenure.next_offset:
             await self._rewind(keeper, record.offset)
             return
-        keeper.rewinding = False
+        keeper.rewind_again_at_s = None
         if tenure.take(record):
             self._folded += 1
             self._emitter.send(tenure, tenure.emissions(_now_ms(), timers=False))
         await keeper.done(record.offset, event, acknowledge)
 
     async def _rewind(self, keeper: FaustKeeper, found: int) -> None:
-        """What must come next did not. Read it again, if it is there; what comes meanwhile comes again."""
-        if keeper.rewinding:
+        """What must come next did not. Read it again, if it is there; what comes meanwhile comes again.
+
+        Of the batch at hand Faust hands over the rest, and takes what it handed over for where it is: what is read
+        again then counts as old, and is thrown away. So the partition is paused until that batch is through, and if
+        what must come still does not, it is asked for once more.
+        """
+        now_s = time.monotonic()
+        if keeper.rewind_again_at_s is not None and now_s < keeper.rewind_again_at_s:
             return
-        keeper.rewinding = True
+        keeper.rewind_again_at_s = now_s + REWIND_AGAIN_S
         partition, wanted = keeper.partition, keeper.tenure.next_offset
         try:
             begins = await self._asking.ledger_begins(partition)
         except KafkaFault as fault:
             logger.warning("ledger partition %d: %d came and %d must: %s", partition, found, wanted, fault)
-            keeper.rewinding = False  # the next fact asks again
+            keeper.is_passed = True  # asked again by the loop, whether or not a fact comes
             return
         keeper.rewinds += 1
         if begins > wanted or keeper.rewinds > REWINDS_MAX:
             raise LedgerHoleError(hole_in_words(partition, wanted, max(begins, found)))
         logger.warning("ledger partition %d: %d came and %d must; reading from there", partition, found, wanted)
         if self._keepers.get(partition) is keeper:
-            await self.consumer().seek_wait({TP(self._kafka.topics.ledger, partition): wanted})
+            place, consumer = TP(self._kafka.topics.ledger, partition), self.consumer()
+            consumer.pause_partitions({place})
+            await asyncio.sleep(LOOK_AGAIN_MS / 1000)
+            if self._keepers.get(partition) is keeper:
+                await consumer.seek_wait({place: wanted})
+            consumer.resume_partitions({place})
 
     def _begin_rewinds(self) -> None:
         """Where the group stands behind what must come next (a state built anew), no fact may ever come to say so."""
@@ -259,6 +271,7 @@ class FaustEngine:
 
     async def take(self, partitions: frozenset[int]) -> None:
         """Become the owner of exactly these partitions. Never raises but for cancellation."""
+        self._wakefulness.is_member()
         number = self._assignment
         self._taking = tuple(sorted(partitions))
         logger.info("taking over ledger partitions %s", list(self._taking))
@@ -277,9 +290,10 @@ class FaustEngine:
                 return
             if number != self._assignment or self._stopping:
                 return  # they were taken away meanwhile
+        await self._wakefulness.awake()  # who slept while it read may have been replaced
+        if number != self._assignment or self._stopping:
+            return
         self._taking = ()
-        self._wakefulness.is_member()
-        self._to_refold.difference_update(partitions)
         for each in taken:
             self._hold(each)
         logger.info("took over ledger partitions %s in %.1f s", sorted(partitions), time.monotonic() - began_at)
@@ -310,6 +324,7 @@ class FaustEngine:
     async def revoked(self) -> None:
         """Give everything up: a rebalance takes all and gives anew."""
         self._assignment += 1
+        self._taking = ()
         try:
             if not self._wakefulness.look() and self.failure is None:
                 await asyncio.wait_for(self._last_checkpoints(), LAST_CHECKPOINT_S)
@@ -332,11 +347,13 @@ class FaustEngine:
     def _drop(self) -> None:
         silent = self._wakefulness.look()
         for keeper in self._keepers.values():
-            keeper.is_dropped = True
-            self._rereader.drop(keeper.tenure)
-            self._kept += keeper.kept
             if keeper.is_committing and silent:
                 self._refused += 1
+            keeper.drop()
+            self._rereader.drop(keeper.tenure)
+            self._kept += keeper.kept
+        # What was built anew and never kept is built anew by whoever takes it, this process too.
+        self._to_refold -= {partition for partition, keeper in self._keepers.items() if keeper.kept}
         self._keepers = {}
         self._sweeps.drop()
         self._report()

@@ -58,11 +58,14 @@ class FaustKeeper:
         self.kept = 0
         self.is_passed = taken.is_passed
         """Faust would begin behind what must come next."""
-        self.rewinding = False
+        self.rewind_again_at_s: float | None = None
+        """While what must come next is read again: when to ask for it once more. Monotonic."""
         self.rewinds = 0
         self._ends = False
         self._era = taken.era
         self._again = taken.again
+        self._ahead = dict(taken.ahead)
+        self._sealed = taken.sealed
         self._checkpoint_ms = checkpoint_ms
         self._write = write
         self._awake = awake
@@ -118,6 +121,12 @@ class FaustKeeper:
         if self.tenure.dirty:
             await self._keep(self.tenure.cut())
 
+    def drop(self) -> None:
+        """The partition is somebody else's: what is being written is broken off, and no seal follows it."""
+        self.is_dropped = True
+        if self._under_way is not None:
+            self._under_way.cancel()
+
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._under_way = asyncio.get_running_loop().create_task(work)
 
@@ -132,17 +141,32 @@ class FaustKeeper:
         if self.is_dropped:
             return
         began_at = time.monotonic()
-        mark = Mark(Rank(self._era, cut.next_offset - 1), self.writer)
-        await self.write([(key, value, mark) for key, value in cut.changes.items()])
+        folded_to, sealed = cut.next_offset - 1, self._sealed
+        rank = Rank(self._era, folded_to) if sealed is None else sealed.following(folded_to)
+        mark = Mark(rank, self.writer)
+        over = self._over(cut, rank)
+        await self.write([(key, value, mark) for key, value in {**over, **cut.changes}.items()])
+        await self._awake()
+        if self.is_dropped:
+            return
         await self.write([(SEAL_KEY, b"", mark)])
         self._took_ms = int((time.monotonic() - began_at) * 1000)
         self._faults(AFTER_CHECKPOINT)
         self.tenure.kept(cut)
+        self._sealed = rank
+        for key in over:
+            del self._ahead[key]
         self.kept += 1
         while self._waiting and self._waiting[0][0] < cut.next_offset:
             _, event, acknowledge = self._waiting.popleft()
             if not self.is_dropped:
                 await acknowledge(event)
+
+    def _over(self, cut: Cut, rank: Rank) -> dict[bytes, Value]:
+        """Return what stands in the place of records of an unfinished checkpoint that the seal of `rank` will cover."""
+        for key in self._ahead.keys() & cut.changes.keys():
+            self._ahead[key] = self._ahead[key][0], cut.changes[key]
+        return {key: value for key, (unfinished, value) in self._ahead.items() if unfinished <= rank}
 
     async def write(self, records: list[tuple[bytes, bytes | None, Mark]]) -> None:
         """Write records of the changelog; return when all are acknowledged. Raises ChangelogLostError."""

@@ -50,7 +50,9 @@ class Sweeps:
 
     async def sweep(self, keeper: FaustKeeper, now_ms: int) -> None:
         """Have written again what a record that does not count stands behind. Raises StateUnreadableError."""
-        held = self._next[keeper.partition]
+        held = self._next.get(keeper.partition)
+        if held is None:
+            return
         try:
             again, end, rank = await self._asking.late_records(keeper.partition, held.since, held.rank)
         except KafkaFault as fault:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from amends.kafka.consumer import committed_offsets
 from amends.kafka.owned import HEAD
@@ -34,13 +34,17 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A partition that may be folded now. `era` is the one its records are to be written in, `end` where the changelog
-    ended, `again` what is to be written again of it. `is_passed`: the group stands behind what must come next."""
+    ended, `again` what is to be written again of it, `ahead` what is to be written over, `sealed` the rank of
+    the state. `is_passed`: the group stands
+    behind what must come next."""
 
     tenure: Tenure
     era: int
     end: int
     again: list[tuple[bytes, Value, Mark]]
     is_passed: bool = False
+    ahead: dict[bytes, tuple[Rank, Value]] = field(default_factory=dict[bytes, tuple[Rank, Value]])
+    sealed: Rank | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,14 @@ class FaustTakeover:
         if refold or found.sealed is None:
             # A new era outranks whatever was begun and never sealed, too.
             return Taken(Tenure(partition, fold, next_offset, drop=found.keys), found.era_max + 1, end, [])
-        return Taken(Tenure(partition, fold, next_offset), found.sealed.era, end, found.again)
+        return Taken(
+            Tenure(partition, fold, next_offset),
+            found.sealed.era,
+            end,
+            found.again,
+            ahead=found.ahead,
+            sealed=found.sealed,
+        )
 
 
 def restored(
@@ -147,4 +158,4 @@ def late_records(
 def _with_left(found: Restored, is_left: bool) -> Restored:
     if not is_left:
         return found
-    return Restored(found.state, found.sealed, found.era_max, found.keys | {LEFT_KEY}, found.again)
+    return replace(found, keys=found.keys | {LEFT_KEY})

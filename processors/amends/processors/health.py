@@ -34,8 +34,9 @@ class ProcessorHealth:
             reason = self._judge.verdict(self._monotonic_ms(), seen)
         if reason is None and seen.turns == 0:
             reason = "it has not started to work yet"
-        reason = turned_away.words() or reason
-        return Health(reason is None, reason or "", asdict(seen))
+        refused = turned_away.words()
+        waits = bool(refused) and not reason
+        return Health(not (refused or reason), refused or reason or "", asdict(seen), waits=waits)
 
 
 def prometheus_metrics(progress: Callable[[], Progress]) -> Callable[[], bytes] | None:

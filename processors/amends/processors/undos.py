@@ -239,7 +239,7 @@ def _unknown(step: Step, undo: Undo, contract: Contract | None, offset: int, at_
     awaited = at_ms < undo.accepted_until_ms
     undo = replace(undo, spent=undo.spent + (0 if awaited else 1), doubt=True, last_error=words)
     terms = contract.undo if contract is not None else None
-    if awaited and contract is not None:
+    if awaited and contract is not None and undo.spent <= _attempts_max(contract):  # a remote may take it for ever
         return _after_end(step, _granted(undo, _polled_at_ms(undo, contract, at_ms)), offset, at_ms)
     if (
         contract is None

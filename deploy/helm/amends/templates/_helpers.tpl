@@ -145,9 +145,9 @@ AMENDS_KAFKA__{{ . | replace "." "_" | upper }}
 {{- end }}
 
 {{- define "amends.probes" -}}
-{{/* Takes (dict "startupSeconds" …). /healthz tests progress; it answers 503 until work has begun. */}}
+{{/* Takes (dict "startupSeconds" …). /healthz tests progress; it answers 503 until work has begun. /livez does too, but where starting anew would not help. */}}
 startupProbe:
-  httpGet: {path: /healthz, port: health}
+  httpGet: {path: /livez, port: health}
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: {{ max 1 (div (int .startupSeconds) 5) }}
@@ -157,7 +157,7 @@ readinessProbe:
   timeoutSeconds: 5
   failureThreshold: 2
 livenessProbe:
-  httpGet: {path: /healthz, port: health}
+  httpGet: {path: /livez, port: health}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
