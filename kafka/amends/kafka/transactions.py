@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
@@ -94,9 +95,10 @@ class Checkpointer:
     def close(self) -> None:
         """Let go of the producer. A transaction that is open is aborted. Twice is harmless."""
         producer, self._producer = self._producer, None
-        # One that was fenced has nothing left to abort, and would only complain.
+        # One that was fenced, or failed for good, has nothing left to abort, and would only complain.
         if producer is not None and not self._fenced:
-            producer.close()
+            with contextlib.suppress(KafkaException):
+                producer.close()
 
     def __enter__(self) -> Checkpointer:
         return self

@@ -82,6 +82,8 @@ def _approved(
         digest = requested.approval.argument_digest
         found: Standing | None = yield AwaitApproval(requested.step_id, digest, requested.epoch, within_ms)
         if found is not None and (found.epoch != requested.epoch or found.phase is not Phase.RUNNING):
+            if found.epoch == requested.epoch and found.phase not in refusals.TURNED:
+                raise refusals.finished(requested.workflow_id, found)
             raise refusals.turned(requested.workflow_id, found, f"{requested.tool_name} was not called.")
         told = None if found is None else told_of(requested, found)
     if told is None or told.state == ApprovalState.REQUESTED:
