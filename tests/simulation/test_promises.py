@@ -11,10 +11,10 @@ from tests.simulation.run import play
 SEEDS = 1_000
 BATCH = 50
 OPEN = {
-    999: "a child's second life, begun 23 s after its first was refused as born turned, is asked to undo and does not: "
-    "it stays TURNED, and nobody is told",
+    999: "an agent sleeps 16 s between its last look and its child's STARTED, longer than the grace: that the parent "
+    "asked for the child's undoing is forgotten by then. The child begins as if nobody had, and nobody asks again",
 }
-"""Seeds that break a promise, of which nobody knows yet why: found on 2026-11-30."""
+"""Seeds that break a promise, and are not mended. The grace is seconds here and days in life; 0025 names the gap."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
