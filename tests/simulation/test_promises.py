@@ -10,11 +10,19 @@ from tests.simulation.run import play
 
 SEEDS = 1_000
 BATCH = 50
+SLEPT = (
+    "an agent sleeps between its last look and its child's STARTED for longer than the grace: that the parent asked "
+    "for the child's undoing is forgotten by then. The child begins as if nobody had, and nobody asks again"
+)
 OPEN = {
-    999: "an agent sleeps 16 s between its last look and its child's STARTED, longer than the grace: that the parent "
-    "asked for the child's undoing is forgotten by then. The child begins as if nobody had, and nobody asks again",
+    999: SLEPT,
+    300652: "two agents of one workflow wait for one approval, and both call; one effect is undone for the two",
+    300685: "a superseded agent starts a call behind the success of its workflow and dies: the call stays unknown",
+    301332: "of a child's family, not understood yet",
+    301479: "of a child's family, not understood yet",
 }
-"""Seeds that break a promise, and are not mended. The grace is seconds here and days in life; 0025 names the gap."""
+"""Seeds that break a promise, and are not mended. For the first, 0025: the grace is seconds here and
+days in life. The others: found by 3,000 seeds on 2026-11-30."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
