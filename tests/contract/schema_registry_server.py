@@ -35,11 +35,13 @@ class OurRegistry:
         fault: what answers in place of the registry: (status, body); None: the registry.
         asked: "METHOD path" of every request.
         user: "name:password" that is asked for; None: nobody is.
+        codes: errors have codes of their own; without, they say no more than HTTP does.
     """
 
     def __init__(self, *, tls: ssl.SSLContext | None = None, port: int = 0, like: OurRegistry | None = None) -> None:
         self.fault: tuple[int, bytes] | None = None
         self.user: str | None = None
+        self.codes = True
         self.asked: list[str] = []
         self._lock = threading.Lock()
         self._ids: dict[str, int] = like._ids if like else {}
@@ -86,6 +88,7 @@ class OurRegistry:
     def _calls(self) -> list[tuple[str, str, Callable[..., Any]]]:
         return [
             ("GET", r"/subjects", lambda: sorted(self._subjects)),
+            ("GET", r"/schemas/types", lambda: ["JSON", "PROTOBUF", "AVRO"]),
             ("GET", r"/schemas/ids/(\d+)", self._by_id),
             ("GET", r"/subjects/([^/]+)/versions", lambda subject: sorted(self._subject(subject))),
             ("GET", r"/subjects/([^/]+)/versions/(\d+)", self._version),
@@ -186,7 +189,8 @@ def _handler(registry: OurRegistry) -> type[BaseHTTPRequestHandler]:
             try:
                 self._say(200, json.dumps(registry.answer(self.command, path, body)).encode())
             except Refused as refused:
-                said = {"error_code": refused.code, "message": str(refused)}
+                code = refused.code if registry.codes else refused.status
+                said = {"error_code": code, "message": str(refused)}
                 self._say(refused.status, json.dumps(said).encode())
 
         def _say(self, status: int, body: bytes) -> None:

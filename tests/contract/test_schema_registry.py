@@ -20,7 +20,8 @@ from amends.kafka import registering
 from amends.kafka.errors import SettingsWrong
 from amends.kafka.registering import LEVEL, Subject, examine, ids_of, register, subject_of, text_of
 from amends.kafka.schema_registry import SchemaRegistry
-from amends.kafka.schema_registry_client import SchemaRegistryAnswered, SchemaRegistryClient
+from amends.kafka.schema_registry_answers import NoSchemaRegistry, SchemaRegistryAnswered
+from amends.kafka.schema_registry_client import SchemaRegistryClient
 from amends.kafka.schema_registry_settings import SchemaRegistrySettings
 from amends.schemas.codec import (
     ON_TOPICS,
@@ -186,6 +187,6 @@ def test_a_start_with_nothing_registered_is_refused(registry: SchemaRegistry) ->
 def test_a_path_that_is_no_registrys_is_told(client: SchemaRegistryClient, settings: SchemaRegistrySettings) -> None:
     with (
         SchemaRegistryClient(settings.model_copy(update={"url": (f"{settings.url[0]}/wrong",)})) as lost,
-        pytest.raises(SchemaRegistryAnswered, match="no registry at this path"),
+        pytest.raises(NoSchemaRegistry, match="no registry at this path"),
     ):
         lost.versions(subject_of(Timeout))

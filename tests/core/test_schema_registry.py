@@ -5,6 +5,7 @@ Against a server of ours (`tests/contract/schema_registry_server.py`), which sta
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -20,9 +21,15 @@ from tests.contract.schema_registry_server import OurRegistry
 from tests.core.record_samples import avro_body, full, least
 
 from amends.kafka.errors import SettingsWrong
-from amends.kafka.registering import SchemasRefused, register, subject_of, text_of
+from amends.kafka.registering import SchemasRefused, examine, register, subject_of, text_of
 from amends.kafka.schema_registry import SchemaRegistry
-from amends.kafka.schema_registry_client import SchemaRegistryAway, SchemaRegistryClient, SchemaRegistryRefused
+from amends.kafka.schema_registry_answers import (
+    NoSchemaRegistry,
+    SchemaRegistryAway,
+    SchemaRegistryFault,
+    SchemaRegistryRefused,
+)
+from amends.kafka.schema_registry_client import SchemaRegistryClient
 from amends.kafka.schema_registry_settings import SchemaRegistrySettings
 from amends.schemas.codec import ON_TOPICS, UnreadableRecord, decode, encode_value, schema_of, use_framing
 from amends.schemas.facts import StepEvent, Timeout
@@ -183,6 +190,89 @@ def test_what_is_no_registry_refuses_the_start(server: OurRegistry, made: Made) 
         made().start()
 
 
+ODD_ANSWERS = [
+    b"", b"null", b"true", b"7", b'"words"', b"[]", b"{}", b"[null]", b'["1"]', b"[1e999]", b'{"id": null}',
+    b'{"id": "1"}',
+    b'{"id": 1e999}', b'{"id": NaN}', b'{"id": true}', b'{"id": -1}', b'{"id": 4294967296}', b'{"id": [1]}',
+    b'{"schema": 7}', b'{"subject": "s", "version": 1, "schema": "{}"}', b'{"subject": 1, "id": 1, "schema": "{}"}',
+    b'{"compatibilityLevel": 7}', b'{"message": {"a": 1}, "error_code": "40401"}', b'{"error_code": 404}',
+    b"<html>hello</html>", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 900 + b"1" + b"}" * 900,
+]  # fmt: skip
+CALLS: list[Callable[[SchemaRegistryClient], object]] = [
+    lambda client: client.schema(1),
+    lambda client: client.find("amends.Timeout", text_of(Timeout)),
+    lambda client: client.versions("amends.Timeout"),
+    lambda client: client.version("amends.Timeout", 1),
+    lambda client: client.compatibility("amends.Timeout"),
+    lambda client: client.set_compatibility("amends.Timeout", "FULL_TRANSITIVE"),
+    lambda client: client.register("amends.Timeout", text_of(Timeout)),
+    examine,
+    register,
+]
+
+
+@pytest.mark.parametrize("status", [200, 302, 400, 404, 409])
+def test_an_answer_of_whatever_shape_is_taken_or_an_error_of_ours(server: OurRegistry, status: int) -> None:
+    with SchemaRegistryClient(settings_of(server)) as client:
+        for body in ODD_ANSWERS:
+            server.fault = (status, body)
+            for call in CALLS:
+                with contextlib.suppress(SchemaRegistryFault):
+                    call(client)
+
+
+@pytest.mark.parametrize(
+    ("call", "body", "wanted"),
+    [
+        (CALLS[0], b"[]", "asked for a schema, it answered "),
+        (CALLS[1], b'{"subject": "s"}', "asked for a registered schema"),
+        (CALLS[2], b'{"versions": [1]}', "asked for the versions of a subject"),
+        (CALLS[3], b"7", "asked for a registered schema"),
+        (CALLS[4], b"[]", "asked for a compatibility level"),
+        (CALLS[6], b'{"identity": 1}', "asked for an id"),
+        (CALLS[6], b'{"id": 4294967296}', "a record has 4 bytes for it"),
+    ],
+)
+def test_an_answer_of_another_shape_names_what_was_asked_for_and_the_setting_to_look_at(
+    server: OurRegistry, call: Callable[[SchemaRegistryClient], object], body: bytes, wanted: str
+) -> None:
+    server.fault = (200, body)
+    with SchemaRegistryClient(settings_of(server)) as client, pytest.raises(NoSchemaRegistry) as told:
+        call(client)
+    assert wanted in str(told.value)
+    assert "AMENDS_SCHEMA_REGISTRY__URL" in str(told.value)
+
+
+@pytest.mark.parametrize("body", ODD_ANSWERS)
+def test_a_start_is_refused_by_whatever_answers_in_another_shape(server: OurRegistry, made: Made, body: bytes) -> None:
+    server.fault = (200, body)
+    with pytest.raises(SettingsWrong, match="AMENDS_SCHEMA_REGISTRY__URL"):
+        made(auto_register=True).start()
+
+
+def test_a_registry_that_says_404_without_a_code_of_its_own_does_not_have_it(server: OurRegistry, made: Made) -> None:
+    server.codes = False  # as Apicurio 2, or a gateway that writes its own body
+    with pytest.raises(SchemasRefused, match="amends schemas register"):
+        made().start()
+    with SchemaRegistryClient(settings_of(server)) as client:
+        assert client.versions("amends.Timeout") == []
+        assert client.compatibility("amends.Timeout") == ""
+        assert client.schema(1) is None
+    assert made(auto_register=True).start().state.known
+
+
+def test_a_404_of_what_is_no_registry_is_no_answer_about_schemas(server: OurRegistry, made: Made) -> None:
+    for body in (
+        b"404 page not found",
+        b'{"error_code": 404, "message": "HTTP 404 Not Found"}',
+        b'{"detail": "Not Found"}',
+    ):
+        server.fault = (404, body)
+        with pytest.raises(SettingsWrong, match="no registry at this path") as refused:
+            made().start()
+        assert "AMENDS_SCHEMA_REGISTRY__URL" in str(refused.value)
+
+
 FORKED = """
 import os, sys, time
 from amends.kafka.schema_registry_opening import open_schema_registry
@@ -231,6 +321,21 @@ def strangers(server: OurRegistry) -> bytes:
     return frame(number) + avro_body(full(Timeout), schema, mood="blue")
 
 
+def reads_once_mended(server: OurRegistry, registry: SchemaRegistry, value: bytes, fault: tuple[int, bytes]) -> None:
+    """Read `value`, a Timeout, while the registry is hurt until it was asked once."""
+    server.fault = fault
+    failures = registry.state.failures
+
+    def mend() -> None:
+        wait_until(lambda: registry.state.failures > failures)
+        server.fault = None
+
+    mending = threading.Thread(target=mend)
+    mending.start()
+    assert decode(value) == full(Timeout)
+    mending.join()
+
+
 def test_an_unknown_id_is_asked_for_once_and_kept(server: OurRegistry, made: Made) -> None:
     registered(server)
     value = strangers(server)
@@ -246,17 +351,7 @@ def test_a_short_outage_is_waited_out(server: OurRegistry, made: Made) -> None:
     registered(server)
     value = strangers(server)
     registry = made(unknown_within_ms=20_000).start()
-    server.fault = (503, b"")
-    failures = registry.state.failures
-
-    def mend() -> None:
-        wait_until(lambda: registry.state.failures > failures)
-        server.fault = None
-
-    mending = threading.Thread(target=mend)
-    mending.start()
-    assert decode(value) == full(Timeout)
-    mending.join()
+    reads_once_mended(server, registry, value, (503, b""))
 
 
 def test_a_long_outage_is_waited_out_once_and_ends_when_it_answers(server: OurRegistry, made: Made) -> None:
@@ -321,6 +416,15 @@ def test_a_process_that_has_its_ids_does_not_give_up(server: OurRegistry, made: 
     with pytest.raises(UnreadableRecord):
         decode(value)
     assert said == []
+
+
+def test_a_gateways_page_in_place_of_an_answer_makes_no_record_unreadable_before_its_time(
+    server: OurRegistry, made: Made
+) -> None:
+    registered(server)
+    value = strangers(server)
+    registry = made(unknown_within_ms=20_000).start()
+    reads_once_mended(server, registry, value, (404, b"default backend - 404"))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from tests.security.certificates import Authority, Identity
 from tests.security.parts import compensator, processor, variables_of
 from tests.security.secured import PASSWORD, Secured, secret_of
+from tests.security.token_endpoint import AWAY
 
 from amends.console.application import run
 from amends.kafka.entrance import require_entrance, why_refused
@@ -104,11 +105,6 @@ CASES: dict[str, tuple[str, Callable[[Secured, Authority], dict[str, str]], tupl
         "sasl", lambda s, _: s.options("OAUTHBEARER", "processor") | {"sasl.oauthbearer.client.secret": WRONG},
         ("no token", "invalid_client", "AMENDS_KAFKA__SASL_OAUTHBEARER_CLIENT_SECRET"),
     ),
-    "a token endpoint that is not there": (
-        "sasl", lambda s, _: s.options("OAUTHBEARER", "processor")
-        | {"sasl.oauthbearer.token.endpoint.url": f"http://127.0.0.1:{free_port()}/token"},
-        ("no token", "AMENDS_KAFKA__SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL"),
-    ),
 }  # fmt: skip
 
 
@@ -133,6 +129,16 @@ def test_nobody_there_is_no_refusal() -> None:
     nobody = KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_port()}")
     with pytest.raises(ReadTimedOut):
         require_entrance(nobody, 1_500)
+
+
+def test_a_token_endpoint_that_is_away_is_to_be_tried_again_and_named(secured: Secured) -> None:
+    options = secured.options("OAUTHBEARER", "processor")
+    url = "sasl.oauthbearer.token.endpoint.url"
+    with pytest.raises(ReadTimedOut, match=r"no token .*SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL.*refused") as told:
+        require_entrance(at(secured, "sasl", options | {url: f"http://127.0.0.1:{free_port()}/token"}), 1_500)
+    assert secret_of("processor") not in str(told.value)
+    with pytest.raises(ReadTimedOut, match=r"no token .*HTTP 503"):
+        require_entrance(at(secured, "sasl", options | {url: secured.endpoint.url + AWAY}), 1_500)
 
 
 def test_every_part_says_so_when_it_starts(

@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 AUDIENCE = "kafka"
 LIFE_S = 300
+AWAY = "/away"
+"""What is asked for here is answered by nobody but a gateway."""
 
 
 class TokenEndpoint:
@@ -64,6 +66,9 @@ def _handler(endpoint: TokenEndpoint) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"] or 0))
+            if self.path == AWAY:
+                self._answer(503, {"error": "temporarily_unavailable"})
+                return
             scheme, _, encoded = self.headers.get("Authorization", "").partition(" ")
             client_id, _, secret = base64.b64decode(encoded).decode().partition(":") if scheme == "Basic" else ("",) * 3
             token = endpoint.token(client_id, secret)

@@ -11,7 +11,8 @@ from amends.console.options import AsJson
 from amends.console.output import show_json, show_table
 from amends.kafka.loading import load_settings
 from amends.kafka.registering import LEVEL, Subject, examine, register
-from amends.kafka.schema_registry_client import SchemaRegistryAway, SchemaRegistryClient, SchemaRegistryFault
+from amends.kafka.schema_registry_answers import SchemaRegistryAway, SchemaRegistryFault
+from amends.kafka.schema_registry_client import SchemaRegistryClient
 from amends.kafka.schema_registry_settings import SECTION, SchemaRegistrySettings
 from amends.schemas.codec import ON_TOPICS, RECORDS, schema_of
 from amends.schemas.releases import incompatibilities, released, released_versions

@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import TopicMetadata
 
 from amends.kafka.errors import AccessRefused, ReadTimedOut
-from amends.kafka.looking import Door, look_at
-from amends.kafka.options import common_options, logger
+from amends.kafka.looking import Door, look_at, token_endpoint_away
+from amends.kafka.options import TOKEN_ENDPOINT, common_options, logger
 from amends.kafka.secrets import is_secret
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.turned_away import TURNED_AWAY
@@ -42,8 +43,8 @@ class Entrance:
         """Return the topics there are, as far as this client may know of them.
 
         Raises:
-            AccessRefused: a broker is there and lets this client in with no other settings than these.
-            ReadTimedOut: no broker answers.
+            AccessRefused: a broker is there and does not let this client in with these settings.
+            ReadTimedOut: no broker answers, or the endpoint of its tokens is away.
         """
         give_up_at = time.monotonic() + deadline_ms / 1000
         wait_s = FIRST_LOOK_MS / 1000
@@ -56,10 +57,11 @@ class Entrance:
             else:
                 return {name: topic for name, topic in topics.items() if topic.error is None}
             self.admin.poll(0)
-            if why := why_refused(self._settings, self._heard):
+            without_token = why_no_token(self._settings, self._heard)
+            if not without_token and (why := why_refused(self._settings, self._heard)):
                 raise AccessRefused(why)
             if time.monotonic() >= give_up_at:
-                raise ReadTimedOut(f"the broker doesn't answer: {cause.str()}")
+                raise ReadTimedOut(without_token or f"the broker doesn't answer: {cause.str()}")
             time.sleep(LOOK_AGAIN_S)
             wait_s = min(2 * wait_s, REQUEST_MS / 1000)
 
@@ -109,10 +111,34 @@ def why_refused(settings: KafkaSettings, heard: str) -> str:
     return why
 
 
+def why_no_token(settings: KafkaSettings, heard: str) -> str:
+    """Return why no token can be had now that may be had later, or nothing.
+
+    `heard`: what the client said. Of an endpoint that is silent it says nothing for a long time.
+    """
+    url = settings.options.get(TOKEN_ENDPOINT)
+    if not url or _mechanism(settings.options) != "OAUTHBEARER" or (heard and not _is_of_token(heard)):
+        return ""
+    why = token_endpoint_away(url)
+    if not why:
+        return ""
+    return (
+        f"there is no token for Kafka, as {urlsplit(url).hostname} ({setting_of(TOKEN_ENDPOINT)}) can't give one: {why}"
+    )
+
+
+def _mechanism(options: Mapping[str, str]) -> str:
+    return (options.get("sasl.mechanism") or options.get("sasl.mechanisms") or "").upper()
+
+
+def _is_of_token(heard: str) -> bool:
+    return "token" in heard.lower()
+
+
 def _judged(door: Door, options: Mapping[str, str]) -> str:
     """Return what is wrong between a door and the options, or nothing."""
     protocol = options.get("security.protocol", "PLAINTEXT").upper()
-    mechanism = options.get("sasl.mechanism") or options.get("sasl.mechanisms") or "GSSAPI"
+    mechanism = _mechanism(options) or "GSSAPI"
     with_tls, with_sasl = protocol.endswith("SSL"), protocol.startswith("SASL")
     sasl = "SASL_" if door.mechanisms or (with_sasl and door.mechanisms is None) else ""
     if door.speaks_tls and not with_tls:
@@ -150,8 +176,8 @@ def _distrusted(why: str) -> str:
 
 def _told(heard: str, options: Mapping[str, str]) -> str:
     """Return what the client heard, and the settings that it is about."""
-    mechanism = options.get("sasl.mechanism") or options.get("sasl.mechanisms") or ""
-    if mechanism == "OAUTHBEARER" and "token" in heard.lower():
+    mechanism = _mechanism(options)
+    if mechanism == "OAUTHBEARER" and _is_of_token(heard):
         names = ("client.id", "client.secret", "token.endpoint.url")
         settings = ", ".join(setting_of(f"sasl.oauthbearer.{name}") for name in names)
         return f"was not asked, for there is no token: {heard}. See to {settings}"

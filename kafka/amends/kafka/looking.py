@@ -5,6 +5,9 @@ expired, one of another host and one of an unknown authority are one error to it
 only says that brokers are down. So, once nothing else helped, two connections are made here: one to see the certificate
 with a verifying eye, one to ask what SASL there is (a SaslHandshake request for a mechanism that nobody has; brokers
 answer it with those they have). Nothing secret is sent.
+
+Where the client has no token, its endpoint is looked at likewise: asked for one by nobody, which it refuses if it is
+there.
 """
 
 from __future__ import annotations
@@ -15,10 +18,14 @@ import ssl
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPException
 
 LOOK_S = 3.0
 SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION = 17, 1
 ANSWER_BYTES_MAX = 65_536
+LATER = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+"""Answers that another try may change, as every 5xx."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +148,27 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
             raise ConnectionError("the broker closed the connection")
         received += part
     return received
+
+
+def token_endpoint_away(url: str) -> str:
+    """Return why no token can be had at `url` now, whoever asks; nothing if it answers, or won't be trusted (TLS)."""
+    # Here, for agents never come this far; urllib takes the same proxies as the client does.
+    from urllib import error, request
+
+    context = _context({}, verifying=False)
+    try:
+        asked = request.Request(url, data=b"grant_type=client_credentials")  # noqa: S310 - where the client asks, too
+        with request.urlopen(asked, timeout=LOOK_S, context=context):  # noqa: S310
+            return ""
+    except error.HTTPError as answer:
+        with answer:
+            is_later = answer.code >= HTTPStatus.INTERNAL_SERVER_ERROR or answer.code in LATER
+            return f"HTTP {answer.code}" if is_later else ""
+    except error.URLError as fault:
+        return "" if isinstance(fault.reason, ssl.SSLError) else str(fault.reason)
+    except ssl.SSLError:
+        return ""
+    except (OSError, HTTPException) as fault:
+        return str(fault) or type(fault).__name__
+    except ValueError:  # no address at all, which the client says in its own words
+        return ""

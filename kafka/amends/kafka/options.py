@@ -87,7 +87,7 @@ def check_options(options: Mapping[str, str], *, known_fields: Iterable[str] = (
         return
     _check_that_security_is_used(options)
     # A client that is to have tokens asks for one at once: here it asks nobody.
-    tried = {name: _NOBODY if name == _TOKEN_ENDPOINT else value for name, value in options.items()}
+    tried = {name: _NOBODY if name == TOKEN_ENDPOINT else value for name, value in options.items()}
     try:
         # The client itself is the list of what it knows. It connects to nothing without servers.
         Producer({**tried, "log_level": 0}, logger=_SILENT)
@@ -95,7 +95,7 @@ def check_options(options: Mapping[str, str], *, known_fields: Iterable[str] = (
         raise ValueError(_unknown(str(error), options, known_fields)) from None
 
 
-_TOKEN_ENDPOINT, _NOBODY = "sasl.oauthbearer.token.endpoint.url", "http://127.0.0.1:9/"
+TOKEN_ENDPOINT, _NOBODY = "sasl.oauthbearer.token.endpoint.url", "http://127.0.0.1:9/"
 
 
 def _check_that_security_is_used(options: Mapping[str, str]) -> None:
@@ -109,9 +109,9 @@ def _check_that_security_is_used(options: Mapping[str, str]) -> None:
                 f"{', '.join(named)} would have no effect with security.protocol {protocol}: set "
                 f"AMENDS_KAFKA__SECURITY_PROTOCOL to one with {part} (SSL, SASL_SSL, SASL_PLAINTEXT)"
             )
-    endpoint = options.get(_TOKEN_ENDPOINT)
+    endpoint = options.get(TOKEN_ENDPOINT)
     if endpoint is not None and not endpoint.startswith(("https://", "http://")):
-        raise ValueError(f"{_TOKEN_ENDPOINT} must begin with https:// or http://")
+        raise ValueError(f"{TOKEN_ENDPOINT} must begin with https:// or http://")
     if "SASL" in protocol and not options.keys() & {"sasl.mechanism", "sasl.mechanisms"}:
         raise ValueError("sasl.mechanism is missing: set AMENDS_KAFKA__SASL_MECHANISM, such as SCRAM-SHA-512")
 

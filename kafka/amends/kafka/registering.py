@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from amends.kafka.errors import SettingsWrong
-from amends.kafka.schema_registry_client import SchemaRegistryAnswered, SchemaRegistryClient
+from amends.kafka.schema_registry_answers import SchemaRegistryAnswered
+from amends.kafka.schema_registry_client import SchemaRegistryClient
 from amends.schemas.codec import ON_TOPICS, Record, schema_of
 from amends.schemas.releases import incompatibilities
 

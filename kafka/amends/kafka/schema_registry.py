@@ -21,12 +21,13 @@ from typing import Any, Self
 
 from amends.kafka.errors import SettingsWrong
 from amends.kafka.registering import SchemasRefused, ids_of, missing_words, problem_words, register, subject_of
-from amends.kafka.schema_registry_client import (
+from amends.kafka.schema_registry_answers import (
+    NoSchemaRegistry,
     SchemaRegistryAway,
-    SchemaRegistryClient,
     SchemaRegistryFault,
     SchemaRegistryRefused,
 )
+from amends.kafka.schema_registry_client import SchemaRegistryClient
 from amends.kafka.schema_registry_settings import SchemaRegistrySettings
 from amends.schemas.codec import ON_TOPICS, schema_of
 from amends.schemas.framing import Framing, frame
@@ -38,6 +39,9 @@ PATIENCE_MS = 1_000
 
 LATE_MS = 300
 """A registry of several servers may know an id here and not yet there: one that is not known is asked for twice."""
+
+UNTOLD = (SchemaRegistryAway, SchemaRegistryRefused, NoSchemaRegistry)
+"""It did not say what an id means, nor that there is none. Of these a page of a gateway in its place is one."""
 
 PAUSE_MS = 250
 ABSENT_MAX = 10_000
@@ -186,7 +190,7 @@ class SchemaRegistry:
                 return None
             try:
                 found = self._waited_for(number)
-            except (SchemaRegistryAway, SchemaRegistryRefused) as error:
+            except UNTOLD as error:
                 self._give_up(number, error)
                 raise
             finally:
@@ -202,7 +206,7 @@ class SchemaRegistry:
                 raise SchemaRegistryAway(self._words)
             try:
                 found = self._asked(number)
-            except (SchemaRegistryAway, SchemaRegistryRefused) as error:
+            except UNTOLD as error:
                 if not self._failures or self._words != str(error):
                     log.warning("schema %d of a record can't be had: %s", number, error)
                 self._failed(error)

@@ -11,53 +11,30 @@ import json
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
-from amends.kafka.errors import KafkaFault
+from amends.kafka.schema_registry_answers import (
+    NO_REGISTRY,
+    NOT_FOUND,
+    NoSchemaRegistry,
+    Registered,
+    SchemaRegistryAnswered,
+    SchemaRegistryAway,
+    SchemaRegistryRefused,
+    answer_of,
+    are_types,
+    id_in,
+    level_in,
+    registered_in,
+    schema_in,
+    versions_in,
+)
 from amends.kafka.schema_registry_settings import SchemaRegistrySettings
 from amends.kafka.schema_registry_tls import secured, words_of
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
-
-NOT_FOUND = 404
-REFUSALS = frozenset({401, 403, 407})
-LATER = frozenset({408, 429})
-"""Answers that another try may change, as every 5xx."""
-
-
-class SchemaRegistryFault(KafkaFault):
-    """The schema registry did not do what it was asked for."""
-
-
-class SchemaRegistryAway(SchemaRegistryFault):
-    """It did not answer, or said that it can't now: later it may."""
-
-
-class SchemaRegistryRefused(SchemaRegistryFault):
-    """It let us not in, or is not the one we trust: settings must be changed, here or there."""
-
-
-class SchemaRegistryAnswered(SchemaRegistryFault):
-    """It answered with an error about what was asked."""
-
-    def __init__(self, words: str, status: int, code: int) -> None:
-        super().__init__(words)
-        self.status = status
-        self.code = code
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A schema under a subject."""
-
-    subject: str
-    version: int
-    id: int
-    schema: str
-    is_avro: bool = True
 
 
 class SchemaRegistryClient:
@@ -75,6 +52,7 @@ class SchemaRegistryClient:
         self._connection: http.client.HTTPConnection | None = None
         self._monotonic_ms = monotonic_ms
         self._until_ms: float | None = None
+        self._is_known_registry = False
         self._secured = secured(settings) if any(url.startswith("https") for url in self._urls) else None
         self._headers = {"Accept": f"{CONTENT_TYPE}, application/json", "Content-Type": CONTENT_TYPE}
         if settings.password is not None:
@@ -101,34 +79,35 @@ class SchemaRegistryClient:
 
     def schema(self, number: int) -> dict[str, Any] | None:
         """Return what the registry holds under an id, None if there is no such id."""
-        found: dict[str, Any] | None = self._or_none("GET", f"/schemas/ids/{number}")
-        return found
+        found = self._or_none("GET", f"/schemas/ids/{number}")
+        return None if found is None else schema_in(self._urls[0], found)
 
     def find(self, subject: str, schema: str) -> Registered | None:
         """Return `schema` as it is registered under `subject`, None if it is not."""
         found = self._or_none("POST", f"/subjects/{quote(subject, safe='')}", {"schema": schema})
-        return None if found is None else _registered(found)
+        return None if found is None else registered_in(self._urls[0], found)
 
     def versions(self, subject: str) -> list[int]:
         """Return the versions of a subject, oldest first; none if there is no such subject."""
         found = self._or_none("GET", f"/subjects/{quote(subject, safe='')}/versions")
-        return sorted(int(number) for number in found or [])
+        return [] if found is None else versions_in(self._urls[0], found)
 
     def version(self, subject: str, number: int) -> Registered | None:
         found = self._or_none("GET", f"/subjects/{quote(subject, safe='')}/versions/{number}")
-        return None if found is None else _registered(found)
+        return None if found is None else registered_in(self._urls[0], found)
 
     def compatibility(self, subject: str) -> str:
         """Return the level that is set for a subject, "" if it has none of its own."""
-        found = self._or_none("GET", f"/config/{quote(subject, safe='')}") or {}
-        return str(found.get("compatibilityLevel") or found.get("compatibility") or "")
+        found = self._or_none("GET", f"/config/{quote(subject, safe='')}")
+        return "" if found is None else level_in(self._urls[0], found)
 
     def set_compatibility(self, subject: str, level: str) -> None:
         self._asked("PUT", f"/config/{quote(subject, safe='')}", {"compatibility": level})
 
     def register(self, subject: str, schema: str) -> int:
         """Register a schema, or find it registered; return its id."""
-        return int(self._asked("POST", f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})["id"])
+        said = self._asked("POST", f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})
+        return id_in(self._urls[0], said)
 
     # --- HTTP -------------------------------------------------------------------------------------------------------
 
@@ -138,14 +117,19 @@ class SchemaRegistryClient:
         except SchemaRegistryAnswered as error:
             if error.status != NOT_FOUND:
                 raise
-            if error.code // 100 != NOT_FOUND:  # not 40401 and the like, so no registry said it
-                raise SchemaRegistryAnswered(
-                    f"{error}; there seems to be no registry at this path: look at AMENDS_SCHEMA_REGISTRY__URL "
-                    "(Apicurio's ends with /apis/ccompat/v7)",
-                    error.status,
-                    error.code,
-                ) from error
+            if not error.is_absence and not self._is_registry():
+                raise NoSchemaRegistry(f"{error}; {NO_REGISTRY}") from error
             return None
+
+    def _is_registry(self) -> bool:
+        """Return whether a registry is at this path. Older ones (Apicurio 2) say 404 as any server does."""
+        if self._is_known_registry:
+            return True
+        try:
+            self._is_known_registry = are_types(self._asked("GET", "/schemas/types"))
+        except (SchemaRegistryAnswered, NoSchemaRegistry):
+            return False
+        return self._is_known_registry
 
     def _asked(self, method: str, path: str, body: object = None) -> Any:
         """Ask each address until one answers."""
@@ -167,7 +151,7 @@ class SchemaRegistryClient:
             timeout_s = self._timeout_s(url)
             reused = self._connection is not None
             try:
-                return _answer(url, *self._exchanged(url, method, path, data, timeout_s))
+                return answer_of(url, *self._exchanged(url, method, path, data, timeout_s))
             except ssl.SSLError as error:
                 self.close()
                 if isinstance(error, ssl.SSLEOFError):
@@ -212,41 +196,3 @@ class SchemaRegistryClient:
         if left_ms <= 0:
             raise SchemaRegistryAway(f"{url} did not answer in time")
         return left_ms / 1000
-
-
-def _registered(found: dict[str, Any]) -> Registered:
-    """Raises SchemaRegistryAnswered: it is something else that answers, such as the page of a gateway."""
-    try:
-        return Registered(
-            str(found["subject"]),
-            int(found["version"]),
-            int(found["id"]),
-            str(found["schema"]),
-            is_avro=found.get("schemaType", "AVRO") == "AVRO",
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        words = "what answers at AMENDS_SCHEMA_REGISTRY__URL does not speak as a schema registry does"
-        raise SchemaRegistryAnswered(words, 200, 0) from error
-
-
-def _answer(url: str, status: int, text: bytes) -> Any:
-    """Return what the registry said. A body that is no JSON was said by somebody else, such as a proxy."""
-    try:
-        said: Any = json.loads(text) if text else {}
-    except ValueError:
-        said = None
-    if status < 300 and said is not None:
-        return said
-    detail = said if isinstance(said, dict) else {}
-    words = str(detail.get("message") or text[:200].decode(errors="replace") or "no words")
-    if status in REFUSALS:
-        raise SchemaRegistryRefused(
-            f"{url} refuses us (HTTP {status}): look at AMENDS_SCHEMA_REGISTRY__USER and "
-            "AMENDS_SCHEMA_REGISTRY__PASSWORD, and at what that user may do there"
-        )
-    if status >= 500 or status in LATER:
-        raise SchemaRegistryAway(f"{url} can't answer now (HTTP {status}): {words}")
-    if status < 400:
-        raise SchemaRegistryAnswered(f"{url} is no schema registry: it answered HTTP {status} and no JSON", status, 0)
-    code = detail.get("error_code")
-    raise SchemaRegistryAnswered(f"{url} answered HTTP {status}: {words}", status, code if isinstance(code, int) else 0)
