@@ -129,10 +129,16 @@ class Families:
 
     # --- facts ---
 
-    def start(self, id: str, *, parent: str | None = None, announced: int = -1, **more: object) -> int:
-        """Begin a workflow; as a child of `parent`, announced there at `announced`."""
+    def start(
+        self, id: str, *, parent: str | None = None, announced: int = -1, resumes: bool = False, **more: object
+    ) -> int:
+        """Begin a workflow, or resume it; as a child of `parent`, announced there at `announced`."""
         attributes = {} if parent is None else {CHILD_STARTED_OFFSET: str(announced)}
+        attributes |= {"on_existing": "resume"} if resumes else {}
         fields: dict[str, object] = {"lease_ms": 100 * LEASE_MS, **more}
+        if parent is not None and announced >= 0:
+            there = self.broker.read(TOPICS.ledger, self.partition_of(parent), announced, 1)
+            fields = {"child_started_at_ms": there[0].appended_at_ms, **fields}
         event = WorkflowEvent(
             id,
             0,

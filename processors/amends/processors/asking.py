@@ -77,7 +77,32 @@ def is_asked(family: Family | None, fact: WorkflowEvent) -> bool:
 def since_ms(fact: WorkflowEvent) -> int:
     """Return the append time from which on the ledger holds all of the child that a request is about."""
     told_ms = number_of(fact, SINCE_MS)
-    return max(0, (told_ms if told_ms != NOWHERE else fact.child_started_at_ms or 0) - CLOCKS_MS)
+    return looked_for_from_ms(told_ms if told_ms != NOWHERE else fact.child_started_at_ms or 0)
+
+
+def looked_for_from_ms(announced_at_ms: int) -> int:
+    """Return the append time from which on the ledger holds all of a child announced at `announced_at_ms`."""
+    return max(0, announced_at_ms - CLOCKS_MS)
+
+
+def announced_at_ms(fact: Fact) -> int | None:
+    """Return when the parent announced the child that a STARTED begins; None if it begins none, or does not say."""
+    if not isinstance(fact, WorkflowEvent) or fact.status is not WorkflowStatus.STARTED:
+        return None
+    return fact.child_started_at_ms if family_of(fact) is not None else None
+
+
+def is_late(fact: WorkflowEvent, at_ms: int, grace_ms: int) -> bool:
+    """Whether a child's STARTED, appended at `at_ms`, came too late to begin or resume anything: its parent may have
+    asked for the child's undoing, and that be forgotten, or it repeats the STARTED of a child that is. Half the grace
+    lies between this and either, so that no difference of two brokers' clocks blurs it."""
+    announced_ms = announced_at_ms(fact)
+    return announced_ms is not None and at_ms > announced_ms + grace_ms // 2
+
+
+def is_known(family: Family | None, fact: WorkflowEvent) -> bool:
+    """Whether a child's STARTED names an announcement that began or resumed this child before."""
+    return family is not None and is_of(family, fact) and number_of(fact, CHILD_STARTED_OFFSET) in family.announced
 
 
 def resumed(workflow: Workflow, fact: WorkflowEvent) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from amends.processors import children, saga
+from amends.processors import asking, children, saga
 from amends.processors.admission import Admission
 from amends.processors.contracts import ContractBook
 from amends.processors.emission import LedgerRecord
@@ -75,9 +75,10 @@ class Folding:
         if found is _NEW:
             found = self._begun(key, record.offset)
         if isinstance(found, Slot):
-            self._fold_into(found, fact, record)
             if isinstance(fact, WorkflowEvent) and fact.parent_workflow_id is not None:
-                self._born_turned(found, fact, record)
+                self._fold_family(found, fact, record)
+            else:
+                self._fold_into(found, fact, record)
         return found
 
     def fold_into(self, started: int, record: LedgerRecord) -> Slot:
@@ -93,12 +94,17 @@ class Folding:
             self._fold_into(slot, fact, record)
         return slot
 
-    def _born_turned(self, slot: Slot, fact: WorkflowEvent, record: LedgerRecord) -> None:
-        """The STARTED of a child may come after its parent asked for its undoing."""
+    def _fold_family(self, slot: Slot, fact: WorkflowEvent, record: LedgerRecord) -> None:
+        """The STARTED of a child may come after its parent asked for its undoing, or long after that was forgotten."""
+        workflow = self.slots.hot(slot)
+        late = asking.is_late(fact, record.appended_at_ms, self._terms.grace_ms)
+        late = late and not asking.is_known(workflow.header.family, fact)
+        self._fold_into(slot, fact, record)
         asked = unborn_of(self.slots, slot.workflow_key, fact)
-        if asked is None or asked is slot:
-            return
-        saga.born_turned(self.slots.hot(slot), self.slots.hot(asked).header, record.offset, record.appended_at_ms)
+        if late:
+            saga.born_late(workflow, fact, record.offset, record.appended_at_ms)
+        elif asked is not None and asked is not slot:
+            saga.born_turned(workflow, self.slots.hot(asked).header, record.offset, record.appended_at_ms)
 
     def _begun(self, key: bytes, offset: int) -> Slot:
         """Make room for a new instance. The one before it is the newest no more."""

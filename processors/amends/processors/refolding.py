@@ -12,15 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from amends.processors import asking
 from amends.processors.carrying import Carried, Carries
 from amends.processors.contracts import ContractBook
 from amends.processors.emission import LedgerRecord
 from amends.processors.folding import Folding
 from amends.processors.outbox import Sent
 from amends.processors.parked import Parked
+from amends.processors.placing import Place
+from amends.processors.reading import read_fact
 from amends.processors.slots import Slot, Slots
 from amends.processors.terms import Terms
 from amends.processors.timers import Silences
+from amends.schemas.facts import WorkflowEvent
 
 GATHERINGS_MAX = 1_000
 """Workflows folded again in one pass."""
@@ -46,7 +50,9 @@ class Gathering:
         self.key = key
         self.parked = parked
         self.from_offset = parked.workflow_offset if carried is None else carried.folded_to + 1
-        if parked.from_ms is not None:
+        self.from_ms = parked.from_ms
+        """Append time from which on the ledger is wanted; None: from `from_offset`."""
+        if self.from_ms is not None:
             self.from_offset = 0  # until the ledger was asked what stands there
         self.to_offset = to_offset
         self.silences = silences if carried is None else carried.silences
@@ -59,26 +65,44 @@ class Gathering:
         self.carries = Carries(key, parked.workflow_offset)
         self.is_gone = False
         """The ledger no longer holds where it was to begin."""
+        self._terms = terms
+        self._start: LedgerRecord | None = None
         self._folding = Folding(self.slots, self.contracts, self.silences, terms)
         if carried is not None:
             carried.put_into(self.slots, self.contracts, key, parked.workflow_offset)
 
     def located(self, offset: int) -> None:
         """What was appended since `from_ms` begins at `offset`."""
-        if self.parked.from_ms is not None:
-            self.from_offset = min(offset, self.parked.since_offset)
+        if self.from_ms is not None:
+            self.from_offset = min(offset, self.parked.workflow_offset)
 
     def begins_at(self, offset: int) -> None:
         """The ledger's oldest record stands at `offset`."""
-        may_be_gone = self.parked.from_ms is not None and 0 < offset == self.from_offset
-        if offset > self.from_offset or may_be_gone:
+        is_known = self.parked.from_ms is None  # where the instance began
+        may_be_gone = self.from_ms is not None and not is_known and 0 < offset == self.from_offset
+        needed_from = self.parked.workflow_offset if self.from_ms is not None and is_known else self.from_offset
+        if offset > needed_from or may_be_gone:
             self.is_gone = True
-            self.from_offset = offset
+        self.from_offset = max(self.from_offset, offset)
 
     def extended(self, to_offset: int) -> Gathering:
         """Go on from where it ended."""
-        self.from_offset, self.to_offset = self.to_offset + 1, to_offset
+        self.from_offset, self.to_offset, self.from_ms = self.to_offset + 1, to_offset, None
         return self
+
+    def from_announcement(self) -> Gathering | None:
+        """Return the same, begun where the parent announced the child that was gathered: that the parent asked for it
+        before it began stands before its start. None if that would say nothing more."""
+        found = self.slots.find(self.key, self.parked.workflow_offset)
+        family = None if found is None or found.workflow is None else found.workflow.header.family
+        if self._start is None or family is None or family.asks or self.is_gone:
+            return None
+        announced_at_ms = asking.announced_at_ms(read_fact(self._start))
+        if announced_at_ms is None:
+            return None
+        again = Gathering(self.key, self.parked, self.to_offset, self._terms, Silences())
+        again.from_ms, again.from_offset = asking.looked_for_from_ms(announced_at_ms), 0
+        return again
 
     def take(self, record: LedgerRecord) -> None:
         """Take a record of this key, in order."""
@@ -91,11 +115,24 @@ class Gathering:
             found = None
         else:
             found = self._folding.fold(record)
+            if found is Place.UNSEEN and record.offset < self.parked.since_offset:
+                found = self._unborn(record)
+            if self.from_ms is None and record.offset == self.from_offset == self.parked.workflow_offset:
+                self._start = record
             self._folding.dead.clear()  # they were sent when the partition met them
             self._folding.nobodys.clear()
             self._folding.touched.clear()
         if not isinstance(found, Slot) and record.offset >= self.parked.since_offset:
             self.unplaced.append(record)
+
+    def _unborn(self, record: LedgerRecord) -> Slot:
+        """A parent asked, in this stretch, for a child that had not begun."""
+        request = read_fact(record)
+        assert isinstance(request, WorkflowEvent)
+        slot = self.slots.add(self.key, record.offset)
+        at_ms = record.appended_at_ms
+        slot.workflow = asking.unborn(self.key.decode(), request, record.offset, at_ms, is_gone=False)
+        return self._folding.fold_into(record.offset, record)
 
 
 class Refolding:
@@ -113,7 +150,7 @@ class Refolding:
     @property
     def from_ms(self) -> int | None:
         """Append time from which on the ledger is wanted; None: `from_offset` is all that counts."""
-        return min((g.parked.from_ms for g in self.gatherings if g.parked.from_ms is not None), default=None)
+        return min((g.from_ms for g in self.gatherings if g.from_ms is not None), default=None)
 
     def located(self, offset: int) -> None:
         """What was appended at `from_ms` or later begins at `offset`."""

@@ -100,6 +100,8 @@ class Refolds:
             elif gathering.parked.overflowed and not gathering.is_gone:
                 gathering.parked.overflowed = False
                 self._alone.append(gathering.extended(folded_to))
+            elif (whole := gathering.from_announcement()) is not None:
+                self._alone.append(whole)
             else:
                 yield gathering
 
@@ -124,7 +126,7 @@ class Refolds:
                 continue
             if found.started == parked.started:
                 slot = parked
-            elif self._is_ours(found, workflow, at_ms):
+            elif self._began_since(gathering, found) and self._is_ours(found, workflow, at_ms):
                 slot = self._slots.add(found.workflow_key, found.started)
             else:
                 continue
@@ -141,8 +143,9 @@ class Refolds:
             workflow = found.workflow
             if workflow is None or workflow.header.phase is Phase.NONE or self._is_refused(found):
                 continue
-            is_child = asking.is_asked(workflow.header.family, request)
-            if not self._is_ours(found, workflow, at_ms):
+            family = workflow.header.family
+            is_child = family is not None and not family.unborn and asking.is_asked(family, request)
+            if not (is_child or self._began_since(gathering, found)) or not self._is_ours(found, workflow, at_ms):
                 continue
             is_found = is_found or is_child
             slot = self._slots.add(found.workflow_key, found.started)
@@ -209,6 +212,12 @@ class Refolds:
     def _parked_slot(self, gathering: Gathering) -> Slot | None:
         held = self._slots.of(gathering.key)
         return next((s for s in held if s.parked is gathering.parked), None) if is_parked(held) else None
+
+    @staticmethod
+    def _began_since(gathering: Gathering, found: Slot) -> bool:
+        """Whether an instance began behind the fact that parked the one that is looked for. What began before, and is
+        not held, was forgotten."""
+        return found.started > gathering.parked.since_offset
 
     def _is_ours(self, found: Slot, workflow: Workflow, at_ms: int) -> bool:
         """Whether another instance of the id began while this one was parked."""

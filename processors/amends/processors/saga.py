@@ -344,6 +344,20 @@ def born_turned(workflow: Workflow, asked: Header, offset: int, at_ms: int) -> N
     closing.close(workflow, offset, at_ms)
 
 
+def born_late(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int) -> None:
+    """A child was begun, or resumed, so late after its parent announced it that what the parent asked since may be
+    forgotten. What begins so is turned, and nobody's child: the parent's requests mean one that began in time."""
+    header = workflow.header
+    if header.armed_offset != offset:
+        return  # the STARTED was refused, or what it meant is closed
+    if header.started_offset == offset:
+        workflow.put_header(replace(header, family=None))
+    elif not asking.is_of(header.family, fact):
+        return
+    turning.turn(workflow, in_words(f"begun too late after {fact.parent_workflow_id} announced it"), offset, at_ms)
+    closing.close(workflow, offset, at_ms)
+
+
 # --- facts of a step and its undo -------------------------------------------------------------------------------------
 
 

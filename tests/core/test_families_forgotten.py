@@ -1,0 +1,111 @@
+"""Children and requests that are forgotten, folded again, repeated, or begun long after they were announced."""
+
+from __future__ import annotations
+
+from tests.core.families import BOOK, SHIP, Families
+from tests.core.test_families import GRACE_MS, TERMS, family, time_passes
+
+from amends.processors.asking import CLOCKS_MS
+from amends.processors.terms import Terms
+from amends.schemas.facts import WorkflowStatus
+
+SHORT_MS = CLOCKS_MS // 2
+"""A grace so short that who looks for a child on the ledger meets what was forgotten before."""
+
+
+def born_turned_and_forgotten() -> Families:
+    """A child that began when its parent had asked for its undoing and closed; all of that is forgotten."""
+    made = Families(Terms(grace_ms=SHORT_MS))
+    made.start("p")
+    announced = made.announce("p", "d")
+    made.failed("p")
+    made.settle()
+    made.start("d", parent="p", announced=announced)
+    made.settle()
+    assert (made.phase("p"), made.phase("d")) == ("COMPENSATED", "COMPENSATED")
+    time_passes(made, SHORT_MS + 1)
+    assert made.held("p") is made.held("d") is None
+    return made
+
+
+def test_a_repeated_start_of_a_forgotten_child_does_not_hide_it_from_its_parent() -> None:
+    """Seen by the simulation (seed 301332): the repeat began an instance without steps, and that answered."""
+    made, _ = family()
+    time_passes(made, GRACE_MS + 1)
+    assert made.held("d") is None
+    made.add(made.facts("d")[0])
+    made.settle()
+    made.failed("p")
+    made.settle()
+    assert made.undone == ["pay", "ship", "book"]
+    assert made.phase("p") == "COMPENSATED"
+
+
+def test_a_child_begun_long_after_it_was_announced_is_turned() -> None:
+    """Seen by the simulation (seed 999): what its parent asked meanwhile may be forgotten."""
+    made = Families(TERMS)
+    made.start("p")
+    announced = made.announce("p", "d")
+    made.failed("p")
+    made.settle()
+    time_passes(made, GRACE_MS + 1)
+    asked = made.start("d", parent="p", announced=announced)
+    made.settle()
+    echo = made.echo("d")
+    assert (echo.phase.value, echo.answers_offset) == ("COMPENSATED", asked)
+    made.did("d", "ship", SHIP)  # an agent that did not look
+    made.settle()
+    assert (made.undone, made.phase("d")) == (["ship"], "COMPENSATED")
+
+
+def test_a_child_resumed_long_after_that_was_announced_is_turned() -> None:
+    made = Families(TERMS)
+    made.start("p")
+    made.child("p", "d")
+    made.did("d", "ship", SHIP)
+    begun = made.starts["d"]
+    made.said("p", WorkflowStatus.SAVEPOINT, savepoint="s")
+    second = made.announce("p", "d")
+    made.said("p", WorkflowStatus.ROLLBACK_REQUESTED, savepoint="s")
+    made.settle()
+    time_passes(made, GRACE_MS + 1)
+    assert made.phase("d") == "RUNNING"
+    made.start("d", parent="p", announced=second, resumes=True)
+    made.starts["d"] = begun
+    made.settle()
+    assert (made.phase("d"), made.undone) == ("COMPENSATED", ["ship"])
+
+
+def test_a_repeat_of_the_start_of_a_child_that_lives_long_turns_nothing() -> None:
+    made = Families(TERMS)
+    made.start("p")
+    made.child("p", "d")
+    made.settle()
+    time_passes(made, GRACE_MS + 1)
+    made.add(made.facts("d")[0])
+    made.settle()
+    assert made.phase("d") == "RUNNING"
+
+
+def test_a_child_born_turned_is_turned_when_a_late_fact_has_it_folded_again() -> None:
+    made = born_turned_and_forgotten()
+    made.did("d", "ship", SHIP)
+    made.settle()
+    assert (made.undone, made.phase("d")) == (["ship"], "COMPENSATED")
+
+
+def test_a_new_life_of_a_parent_wakes_no_child_of_the_one_before() -> None:
+    """Seen by the simulation (seed 301479): looked for on the ledger, the child of the first life, of which nothing was
+    left, came up RUNNING, and the second life's child resumed it."""
+    made = born_turned_and_forgotten()
+    made.start("p")
+    made.did("p", "book", BOOK)
+    announced = made.announce("p", "d")
+    made.failed("p")
+    made.settle()
+    assert made.held("d") is None
+    made.start("d", parent="p", announced=announced, resumes=True)
+    made.did("d", "ship", SHIP)
+    made.settle()
+    assert made.undone == ["book", "ship"]
+    assert (made.phase("p"), made.phase("d")) == ("COMPENSATED", "COMPENSATED")
