@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import shutil
 import subprocess
+import textwrap
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,7 +63,12 @@ TLS = {
     "schemaRegistry": {
         "url": "https://registry-1:8081,https://registry-2:8081",
         "existingSecret": "registry",
-        "tls": {"existingSecret": "registry-ca"},
+        "tls": {
+            "existingSecret": "registry-tls",
+            "certificateKey": "tls.crt",
+            "privateKeyKey": "tls.key",
+            "keyPasswordKey": "password",
+        },
     },
     "processors": {"kafka": {"secretOptions": {"sasl.password": {"name": "kafka-processor", "key": "password"}}}},
     "compensators": {"payments": {"kafka": {"tlsExistingSecret": "kafka-payments"}}},
@@ -232,6 +239,68 @@ def test_options_of_the_client_and_certificates_reach_every_part(rendered: dict[
         volumes = {volume["name"]: volume for volume in owner["spec"]["template"]["spec"]["volumes"]}
         own = "kafka-payments" if owner["kind"] == "Deployment" else "kafka-tls"
         assert volumes["kafka-tls"]["secret"]["secretName"] == own
+
+
+def test_certificates_of_the_schema_registry_reach_the_parts_that_ask_it(
+    rendered: dict[str, Objects], files: Path
+) -> None:
+    for owner, container in rendered["secured"].containers():
+        settings = load_settings(SchemaRegistrySettings, "schema_registry", given_to(container, files))
+        assert settings.is_set == (owner["kind"] != "Job")
+        if settings.is_set:
+            assert settings.ssl_ca_location == f"{files}/registry-tls/ca.crt"
+            assert settings.ssl_certificate_location == f"{files}/registry-tls/tls.crt"
+            assert settings.ssl_key_location == f"{files}/registry-tls/tls.key"
+            assert settings.ssl_key_password is not None
+            assert settings.ssl_key_password.get_secret_value() == "secret registry-tls password"
+
+
+def test_a_registry_whose_authority_everybody_knows_is_trusted_as_python_does(helm: Helm, files: Path) -> None:
+    for _, container in helm.template(merged(DEFAULT, TLS, {"schemaRegistry": {"tls": {"caKey": ""}}})).containers():
+        settings = load_settings(SchemaRegistrySettings, "schema_registry", given_to(container, files))
+        assert settings.ssl_ca_location is None
+
+
+def test_a_pod_waits_for_no_certificates_but_those_it_uses(rendered: dict[str, Objects]) -> None:
+    wanted = {
+        "Job": {"kafka-tls"},  # so it can run before there are others
+        "StatefulSet": {"kafka-tls", "registry-tls"},
+        "Deployment": {"kafka-tls", "registry-tls", "redis-tls"},
+    }
+    mounted: dict[str, set[str]] = {}
+    for owner, template in rendered["secured"].pods():
+        mounted[owner["kind"]] = {volume["name"] for volume in template["spec"]["volumes"] if "secret" in volume}
+    assert mounted == wanted
+
+
+def test_every_file_that_a_part_is_told_of_is_mounted_and_every_mount_is_told_of(case: Objects) -> None:
+    for owner, container in case.containers():
+        folder = "/etc/amends/"
+        told = {value.split("/")[3] for value in environment(container).values() if value.startswith(folder)}
+        mounts = {found["name"] for found in container["volumeMounts"] if found["mountPath"].startswith(folder)}
+        volumes = {found["name"] for found in owner["spec"]["template"]["spec"]["volumes"] if "secret" in found}
+        assert told == mounts == volumes
+
+
+def test_the_values_of_the_page_make_what_it_says(helm: Helm) -> None:
+    page = (CHART.parents[2] / "docs" / "kubernetes.md").read_text("utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    made = helm.template(yaml.safe_load(textwrap.dedent(block)))
+    lanes = {found["metadata"]["labels"]["amends/lane"] for found in made.of("Deployment")}
+    assert lanes == {"payments", "shipping"}
+    for _, template in made.pods():
+        secrets = {volume["secret"]["secretName"] for volume in template["spec"]["volumes"] if "secret" in volume}
+        named = {*secrets, *(pull["name"] for pull in template["spec"]["imagePullSecrets"])}
+        for container in template["spec"]["containers"]:
+            named |= {words.split()[1] for words in environment(container).values() if words.startswith("secret ")}
+        for name in named:
+            assert re.search(rf"create secret (generic|docker-registry) {name} ", page), f"nothing makes {name}"
+
+
+def test_certificates_of_a_registry_that_nobody_asks_are_not_mounted(helm: Helm) -> None:
+    values = merged(DEFAULT, {"schemaRegistry": {"tls": {"existingSecret": "registry-tls"}}})
+    for _, template in helm.template(values).pods():
+        assert not [volume for volume in template["spec"]["volumes"] if "secret" in volume]
 
 
 def test_certificates_and_passwords_of_redis_reach_compensators(rendered: dict[str, Objects], files: Path) -> None:
@@ -411,6 +480,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "half a certificate of Redis": (
         {"redis": {"tls": {"existingSecret": "tls", "privateKeyKey": "tls.key"}}},
         "redis.tls: certificateKey and privateKeyKey, both or neither",
+    ),
+    "half a certificate of the registry": (
+        {"schemaRegistry": {"url": "https://r", "tls": {"existingSecret": "tls", "certificateKey": "tls.crt"}}},
+        "schemaRegistry.tls: certificateKey and privateKeyKey, both or neither",
     ),
     "half a certificate": (
         {"kafka": {"tls": {"existingSecret": "tls", "certificateKey": "tls.crt"}}},

@@ -217,7 +217,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
-{{/* Both take what amends.env takes. */}}
+{{/* Both take what amends.mounted takes. */}}
 {{- define "amends.mounts" -}}
 volumeMounts:
   - name: tmp
@@ -241,15 +241,21 @@ volumes:
 {{- end }}
 {{- end }}
 
-{{/* Secrets with certificates, by the name of the folder they are mounted at. */}}
+{{/* Secrets with certificates, by the name of the folder they are mounted at. Takes what amends.env takes, and the stores
+that the part asks: "stores" (list "registry" "redis"). A pod waits for each secret it mounts, so it mounts no others. */}}
 {{- define "amends.mounted" -}}
+{{- $stores := .stores | default list }}
 {{- with include "amends.kafkaTls" . }}
 kafka-tls: {{ . }}
 {{- end }}
-{{- with .root.Values.schemaRegistry.tls.existingSecret }}
-registry-tls: {{ . }}
+{{- with .root.Values.schemaRegistry }}
+{{- if and .url .tls.existingSecret (has "registry" $stores) }}
+registry-tls: {{ .tls.existingSecret }}
+{{- end }}
 {{- end }}
 {{- with .root.Values.redis.tls.existingSecret }}
+{{- if has "redis" $stores }}
 redis-tls: {{ . }}
+{{- end }}
 {{- end }}
 {{- end }}

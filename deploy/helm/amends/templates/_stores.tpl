@@ -6,9 +6,29 @@
   value: {{ .url | quote }}
 - name: AMENDS_SCHEMA_REGISTRY__AUTO_REGISTER
   value: {{ .autoRegister | quote }}
-{{- if .tls.existingSecret }}
+{{- with .tls }}
+{{- if .existingSecret }}
+{{- if ne (empty .certificateKey) (empty .privateKeyKey) }}
+{{- fail "schemaRegistry.tls: certificateKey and privateKeyKey, both or neither" }}
+{{- end }}
+{{- if .caKey }}
 - name: AMENDS_SCHEMA_REGISTRY__SSL_CA_LOCATION
-  value: /etc/amends/registry-tls/{{ .tls.caKey }}
+  value: /etc/amends/registry-tls/{{ .caKey }}
+{{- end }}
+{{- if .certificateKey }}
+- name: AMENDS_SCHEMA_REGISTRY__SSL_CERTIFICATE_LOCATION
+  value: /etc/amends/registry-tls/{{ .certificateKey }}
+- name: AMENDS_SCHEMA_REGISTRY__SSL_KEY_LOCATION
+  value: /etc/amends/registry-tls/{{ .privateKeyKey }}
+{{- end }}
+{{- if .keyPasswordKey }}
+- name: AMENDS_SCHEMA_REGISTRY__SSL_KEY_PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: {{ .keyPasswordKey }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if .existingSecret }}
 - name: AMENDS_SCHEMA_REGISTRY__USER
