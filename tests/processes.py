@@ -1,11 +1,15 @@
-"""For tests that start whole programs: what they left running, found by a mark that processes inherit."""
+"""For tests that start whole programs: what they left running, found by a mark that processes inherit; and ports."""
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
 import uuid
 
 import psutil
+
+from amends.local.children import free_port
 
 
 def new_mark() -> dict[str, str]:
@@ -32,3 +36,20 @@ def left_running(mark: dict[str, str], deadline_s: float = 10) -> list[str]:
     while (found := marked(mark)) and time.monotonic() < end:
         time.sleep(0.05)
     return found
+
+
+BUS = 10_000
+"""By so much the port of a Redis Cluster's own talk is higher than a node's port."""
+EPHEMERAL_FIRST = 32_768
+"""From here Linux takes the ports of connections that go out: one of these is often taken, and never free for long."""
+
+
+def free_port_with_a_bus() -> int:
+    """Return a free port for a node of a Redis Cluster, whose second port is free too."""
+    for _ in range(1_000):
+        port = free_port()
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
+            if port + BUS < EPHEMERAL_FIRST:
+                probe.bind(("127.0.0.1", port + BUS))
+                return port
+    raise OSError("no two free ports for a node of a Redis Cluster")

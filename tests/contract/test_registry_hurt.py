@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 from redis.asyncio import Redis
 from tests.core.stage import LEASE_MS, Stage, entry, run_of
+from tests.processes import free_port_with_a_bus
 
 from amends.compensators.decide import decide
 from amends.compensators.effects import Claim, Renew, Report, Settle
@@ -232,7 +233,7 @@ def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     binary, console = shutil.which("redis-server"), shutil.which("redis-cli")
     if binary is None or console is None:
         pytest.skip("there is no `redis-server` and `redis-cli` on the PATH")
-    ports = [_port_with_a_bus() for _ in range(3)]
+    ports = [free_port_with_a_bus() for _ in range(3)]
     children = [_node(binary, port, tmp_path_factory.mktemp(f"node{port}")) for port in ports]
     nodes = [f"127.0.0.1:{port}" for port in ports]
     try:
@@ -248,13 +249,6 @@ def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for child in children:
             child.kill()
             child.wait()
-
-
-def _port_with_a_bus() -> int:
-    """A free port; the one of the cluster's own talk is 10,000 higher."""
-    while (port := free_port()) > 55_000:
-        pass
-    return port
 
 
 def _node(binary: str, port: int, folder: Path) -> subprocess.Popen[bytes]:

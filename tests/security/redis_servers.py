@@ -15,8 +15,6 @@ from tests.conftest import NO_REDIS
 from tests.integration.kafka_parts import eventually
 from tests.security.certificates import Authority, Identity
 
-from amends.local.children import free_port
-
 BOSS = "boss-password"
 USER, WORD = "amends", "word-of:amends/%"
 LEAST = ("evalsha", "script|load", "time", "hmget", "hset", "del", "pexpire")
@@ -73,11 +71,6 @@ def await_answer(port: int, **options: object) -> None:
         return False
 
     eventually(answers)
-
-
-def some_port() -> int:
-    """A free port; the one of a cluster's own talk is 10,000 higher."""
-    return free_port()
 
 
 Settings = Mapping[str, object]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.integration.kafka_parts import eventually
+from tests.processes import free_port_with_a_bus
 from tests.security.certificates import Authority
 from tests.security.redis_servers import (
     BOSS,
@@ -28,7 +29,6 @@ from tests.security.redis_servers import (
     boss,
     durable,
     redis_server,
-    some_port,
     tls_lines,
     user_line,
 )
@@ -37,6 +37,7 @@ from amends.compensators.redis_registry import RegistryUnusable
 from amends.compensators.registry import ClaimRequest, Go, Registry, State
 from amends.compensators.settings import CompensatorSettings
 from amends.compensators.starting import opened_registry
+from amends.local.children import free_port
 
 pytestmark = [pytest.mark.redis]
 
@@ -81,7 +82,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     folder = tmp_path_factory.mktemp("redis")
     authority = Authority(folder, "ca")
     made = Servers(
-        {name: some_port() for name in ("good", "mutual", "expired", "misnamed", "plain")}, authority, folder
+        {name: free_port() for name in ("good", "mutual", "expired", "misnamed", "plain")}, authority, folder
     )
     own = {
         "good": authority.sign("redis"), "mutual": authority.sign("redis"),
@@ -223,7 +224,7 @@ class Watched:
     ports: dict[str, int]
 
     def settings(self, service: str = "registry", **more: object) -> CompensatorSettings:
-        url = f"redis+sentinel://127.0.0.1:{some_port()},127.0.0.1:{self.ports['sentinel']}/{service}"
+        url = f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{self.ports['sentinel']}/{service}"
         sentinel = {"redis_sentinel_user": USER, "redis_sentinel_password": "sentinel-word"}
         own = {"redis_user": USER, "redis_password": WORD}
         return CompensatorSettings.model_validate({"redis_url": url, **own, **sentinel, **more})
@@ -231,7 +232,7 @@ class Watched:
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Watched]:
-    ports = {name: some_port() for name in ("primary", "replica", "sentinel")}
+    ports = {name: free_port() for name in ("primary", "replica", "sentinel")}
     users = [f"user default on >{BOSS} ~* &* +@all", user_line(), f"masterauth {BOSS}", *durable()]
     sentinel = [
         f"port {ports['sentinel']}", f"user default on >{BOSS} ~* &* +@all", SENTINEL_USER,
@@ -295,7 +296,7 @@ def cluster(tmp_path: Path) -> Iterator[Servers]:
     if console is None:
         pytest.skip("there is no `redis-cli` on the PATH")
     authority = Authority(tmp_path, "ca")
-    own, ports = authority.sign("redis"), [some_port() for _ in range(3)]
+    own, ports = authority.sign("redis"), [free_port_with_a_bus() for _ in range(3)]
     least = user_line(commands=(*LEAST, *READS, *ON_A_CLUSTER))
     lines = [f"user default on >{BOSS} ~* &* +@all", least, *durable(), "cluster-enabled yes", "tls-cluster yes"]
     tls: dict[str, object] = {"ssl": True, "ssl_ca_certs": str(authority.file)}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer as ClientConsumer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from amends.kafka.embedded import true_ends
 from amends.kafka.errors import KafkaFault, OwnershipLost
+from amends.kafka.handles import Consumer
 from amends.kafka.options import consumer_options, logger
 from amends.kafka.owned import DISOWNED, HEAD, REQUEST_MS, TAIL, OwnedConsumer, asked_of_broker
 from amends.kafka.reader import PartitionConsumer, PartitionReader
@@ -108,7 +110,7 @@ class GroupConsumer(OwnedConsumer):
         """Return what a `Checkpointer` needs so that a member that was replaced is refused."""
         return self._mine().consumer_group_metadata()
 
-    def _assigned(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
+    def _assigned(self, consumer: ClientConsumer, partitions: list[ClientPartition]) -> None:
         self._assignments += 1
         self._reads_elsewhere()
         places = [TopicPartition(p.topic, p.partition) for p in partitions]
@@ -118,14 +120,14 @@ class GroupConsumer(OwnedConsumer):
                 partition.offset = starts[place]
         consumer.assign(partitions)
 
-    def _revoked(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
+    def _revoked(self, consumer: ClientConsumer, partitions: list[ClientPartition]) -> None:
         self._assignments += 1
         self._reads_elsewhere()
         if self._on_revoked is not None:
             self._on_revoked([TopicPartition(p.topic, p.partition) for p in partitions])
         consumer.unassign()
 
-    def _partitions_lost(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
+    def _partitions_lost(self, consumer: ClientConsumer, partitions: list[ClientPartition]) -> None:
         self._assignments += 1
         self._reads_elsewhere()
         if self._on_lost is not None:

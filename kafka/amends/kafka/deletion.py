@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
+from amends.kafka.handles import AdminClient
 from amends.kafka.options import common_options
 from amends.kafka.options import logger as client_logger
 from amends.kafka.settings import KafkaSettings

@@ -13,10 +13,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as ClientPartition
 
 from amends.kafka.errors import ReadTimedOut
+from amends.kafka.handles import Consumer
 from amends.kafka.options import consumer_options, logger
 from amends.kafka.records import TopicPartition
 from amends.kafka.settings import KafkaSettings

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import TopicMetadata
 
 from amends.kafka.errors import AccessRefused, ReadTimedOut
+from amends.kafka.handles import AdminClient
 from amends.kafka.looking import Door, look_at, token_endpoint_away
 from amends.kafka.options import TOKEN_ENDPOINT, common_options, logger
 from amends.kafka.secrets import is_secret
@@ -34,9 +34,9 @@ class Entrance:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._heard = ""
+        self._heard = heard = _Heard()  # no way from the client back to us: it ends when we do
         options = common_options(settings)
-        options["error_cb"] = self._hear
+        options["error_cb"] = heard.hear
         self.admin = AdminClient(options, logger=logger)
 
     def topics(self, deadline_ms: int = REQUEST_MS) -> dict[str, TopicMetadata]:
@@ -57,17 +57,23 @@ class Entrance:
             else:
                 return {name: topic for name, topic in topics.items() if topic.error is None}
             self.admin.poll(0)
-            without_token = why_no_token(self._settings, self._heard)
-            if not without_token and (why := why_refused(self._settings, self._heard)):
+            without_token = why_no_token(self._settings, self._heard.words)
+            if not without_token and (why := why_refused(self._settings, self._heard.words)):
                 raise AccessRefused(why)
             if time.monotonic() >= give_up_at:
                 raise ReadTimedOut(without_token or f"the broker doesn't answer: {cause.str()}")
             time.sleep(LOOK_AGAIN_S)
             wait_s = min(2 * wait_s, REQUEST_MS / 1000)
 
-    def _hear(self, error: KafkaError) -> None:
+
+class _Heard:
+    """What brokers said when they turned a client away."""
+
+    words = ""
+
+    def hear(self, error: KafkaError) -> None:
         if error.code() in TURNED_AWAY:
-            self._heard = error.str()
+            self.words = error.str()
 
 
 def require_entrance(settings: KafkaSettings, deadline_ms: int = REQUEST_MS) -> None:

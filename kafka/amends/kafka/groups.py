@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from amends.kafka.errors import KafkaFault, ReadTimedOut
+from amends.kafka.handles import AdminClient
 from amends.kafka.options import common_options
 from amends.kafka.options import logger as client_logger
 from amends.kafka.owned import PASSING

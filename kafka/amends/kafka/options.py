@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 
+from amends.kafka.handles import Producer
 from amends.kafka.secrets import is_secret
 from amends.kafka.turned_away import turned_away
 

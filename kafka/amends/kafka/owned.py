@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from amends.kafka.embedded import TrueEnds
 from amends.kafka.errors import GroupRefused, KafkaFault, OwnershipLost, ReadTimedOut, RecordGone, TopicsWrong
+from amends.kafka.handles import Consumer
 from amends.kafka.options import logger
 from amends.kafka.permission import NO_RIGHT, no_right
 from amends.kafka.records import Batch, EndObserved, TopicPartition, record_of

@@ -17,9 +17,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from amends.kafka.errors import MaybeWritten, NotWritten, WriteError
+from amends.kafka.handles import Producer
 from amends.kafka.options import logger, producer_options
 from amends.kafka.records import Ack, Headers
 from amends.kafka.settings import KafkaSettings

@@ -11,7 +11,6 @@ is left alone there.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import threading
 import time
@@ -20,6 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from amends.kafka.errors import MaybeWritten, NotWritten, WriteError
+from amends.kafka.handles import keep_for_good
 from amends.kafka.producing import Answer, Client
 from amends.kafka.records import Ack, Headers, Writable
 from amends.kafka.settings import KafkaSettings
@@ -262,7 +262,7 @@ class Publisher:
         self._begin_process()
         client, self._client = self._client, None
         if client is not None:
-            _keep_for_good(client)
+            keep_for_good(client)
 
 
 Begun = tuple[Writable, "asyncio.Future[Ack]"]
@@ -273,10 +273,6 @@ _Held = tuple[str, bytes | None, bytes | None, Headers, int | None, Waiter]
 
 def _worth_waiting(refused: NotWritten, give_up_at: float) -> bool:
     return refused.code == _QUEUE_FULL and time.monotonic() < give_up_at
-
-
-def _keep_for_good(thing: object) -> None:
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 _PUBLISHERS: weakref.WeakSet[Publisher] = weakref.WeakSet()

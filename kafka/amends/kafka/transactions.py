@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from amends.kafka.errors import AccessRefused, CheckpointAborted, CheckpointFenced
+from amends.kafka.handles import Producer
 from amends.kafka.options import logger, transaction_options
 from amends.kafka.permission import NO_RIGHT, no_right
 from amends.kafka.records import TopicPartition, Writable
