@@ -22,7 +22,7 @@ from amends.producers.testing import memory_runtime
 from amends.schemas.approvals import ApprovalState
 from amends.schemas.codec import encode
 from amends.schemas.commands import Incident, IncidentState, Phase, WorkflowEcho
-from amends.schemas.contract import Contract, Effect
+from amends.schemas.contract import Contract, Effect, Idempotency
 from amends.schemas.facts import (
     ApprovalTerms,
     Decision,
@@ -38,6 +38,7 @@ from amends.tools.errors import EpochEnded, NotApproved, WorkflowTurned
 
 TERMS = ApprovalTerms("d1", "ann", 60_000)
 WIRE: Contract = replace(contract_of("bank.wire", effect=Effect.IRREVERSIBLE, undo=None), approval_ms=60_000)
+KEYED = replace(WIRE, call=replace(WIRE.call, idempotency=Idempotency.KEY))
 
 
 # --- the law ----------------------------------------------------------------------------------------------------------
@@ -50,10 +51,13 @@ def asked(terms: ApprovalTerms = TERMS) -> Ledger:
     return ledger
 
 
-def request(ledger: Ledger, terms: ApprovalTerms = TERMS, *, step: str = "s", epoch: int = 0) -> None:
+def request(
+    ledger: Ledger, terms: ApprovalTerms = TERMS, *, step: str = "s", epoch: int = 0, attempt: str = "p1",
+    contract: Contract = WIRE,
+) -> None:  # fmt: skip
     ledger.append(
         StepEvent(
-            "w", step, "p1", epoch, StepStatus.REQUESTED, "bank.wire", contract=encode(WIRE),
+            "w", step, attempt, epoch, StepStatus.REQUESTED, "bank.wire", contract=encode(contract),
             side_effect_classification=Effect.IRREVERSIBLE, approval=terms,
         )
     )  # fmt: skip
@@ -165,6 +169,61 @@ def test_a_grant_whose_call_was_not_sent_is_given_back() -> None:
     assert state_of(ledger) == "granted"
     started(ledger, attempt="p2")
     assert (state_of(ledger), troubles(ledger)) == ("used", [])
+
+
+def test_of_two_agents_that_wait_for_one_grant_only_the_first_uses_it() -> None:
+    ledger = asked()
+    ledger.append(ruling(ledger))
+    started(ledger)
+    started(ledger, attempt="q1")
+    assert troubles(ledger) == ["not_approved"]
+    (told,) = ledger.of(WorkflowEcho)[-1].approvals
+    assert (told.state, told.by) == ("used", "p1")
+    ledger.ended("s", StepStatus.SUCCEEDED)
+    assert troubles(ledger) == ["not_approved"], "nobody knows yet that the other did not call"
+    ledger.ended("s", StepStatus.NOT_EXECUTED, attempt="q1")
+    assert (state_of(ledger), troubles(ledger)) == ("used", [])
+
+
+def test_a_grant_that_the_first_gives_back_is_not_used_by_whom_it_was_refused_to() -> None:
+    ledger = asked()
+    ledger.append(ruling(ledger))
+    started(ledger)
+    started(ledger, attempt="q1")
+    ledger.ended("s", StepStatus.NOT_EXECUTED)
+    assert (state_of(ledger), troubles(ledger)) == ("granted", ["not_approved"])
+    ledger.ended("s", StepStatus.NOT_EXECUTED, attempt="q1")
+    assert troubles(ledger) == []
+    started(ledger, attempt="q2")
+    assert (state_of(ledger), troubles(ledger)) == ("used", [])
+
+
+def test_a_remote_that_takes_two_sends_for_one_call_may_be_sent_to_twice_with_one_grant() -> None:
+    ledger = Ledger()
+    ledger.start(lease_ms=600_000)
+    request(ledger, contract=KEYED)
+    ledger.append(ruling(ledger))
+    for attempt in ("p1", "q1"):
+        ledger.started("s", KEYED, attempt=attempt, approval=TERMS)
+    assert (state_of(ledger), troubles(ledger)) == ("used", [])
+
+
+def test_nobody_is_asked_for_a_second_call_in_a_step_that_was_sent() -> None:
+    ledger = asked()
+    ledger.append(ruling(ledger))
+    started(ledger)
+    request(ledger, attempt="q1")
+    assert (state_of(ledger), troubles(ledger)) == ("used", [])
+    assert [(t.state, t.by) for t in ledger.of(WorkflowEcho)[-1].approvals] == [("used", "p1")]
+
+
+def test_a_start_written_again_behind_its_end_uses_no_grant() -> None:
+    ledger = asked()
+    ledger.append(ruling(ledger))
+    started(ledger)
+    ledger.ended("s", StepStatus.NOT_EXECUTED)
+    started(ledger)
+    assert (state_of(ledger), troubles(ledger)) == ("granted", [])
 
 
 def test_a_grant_that_expired_before_the_call_does_not_hold() -> None:

@@ -10,6 +10,7 @@ from tests.core.ledger import Ledger, contract_of
 from amends.processors.saga import UNREAD_MAX
 from amends.processors.terms import Terms
 from amends.schemas.commands import Incident
+from amends.schemas.contract import Idempotency
 from amends.schemas.decisions import ACKNOWLEDGED, KIND
 from amends.schemas.facts import (
     Decision,
@@ -91,6 +92,36 @@ def test_an_acknowledgement_of_another_version_or_kind_closes_nothing(kind: str)
     acknowledge(ledger, kind, decision=Decision.RETRY)
     ledger.append(Resolution("w", Decision.ACCEPT_LOSS, Party.PERSON, "ann", attributes={KIND: "unknown"}))
     assert ledger.incidents()[kind] == "OPEN"
+
+
+def test_a_call_behind_a_success_is_an_incident_until_it_is_known_not_to_have_been_made() -> None:
+    keyed = contract_of("x", call=Idempotency.KEY)
+    for status, state in (
+        (StepStatus.UNKNOWN, "OPEN"),
+        (StepStatus.FAILED, "CLOSED"),
+        (StepStatus.NOT_EXECUTED, "CLOSED"),
+    ):
+        ledger = Ledger()
+        ledger.start()
+        ledger.started("x", keyed)
+        ledger.ended("x", StepStatus.FAILED)
+        ledger.said(WorkflowStatus.SUCCEEDED)
+        ledger.started("x", keyed, attempt="q1")  # a sleeper sends a step again that others have finished with
+        assert ledger.incidents() == {"effect_after_success": "OPEN"}
+        ledger.ended("x", status, attempt="q1")
+        assert ledger.incidents() == {"effect_after_success": state}, status
+        ledger.resolve("x", Decision.MARK_ABSENT, "q1", writer=Party.PERSON)
+        assert ledger.incidents() == {"effect_after_success": "CLOSED"}
+
+
+def test_a_call_behind_a_success_that_its_remote_takes_for_the_one_before_is_no_incident() -> None:
+    ledger = Ledger()
+    ledger.start()
+    ledger.did("x", contract_of("x", call=Idempotency.KEY))
+    ledger.said(WorkflowStatus.SUCCEEDED)
+    ledger.started("x", contract_of("x", call=Idempotency.KEY), attempt="q1")
+    ledger.wait(120_000)
+    assert ledger.incidents() == {}
 
 
 def test_kinds_that_something_waits_for_are_not_acknowledged() -> None:

@@ -14,6 +14,7 @@ from amends.processors.refolding import Refolding
 from amends.processors.state import NOWHERE, Turn, UndoState
 from amends.processors.terms import Terms
 from amends.processors.workflow import Workflow
+from amends.schemas.commands import Phase
 from amends.schemas.facts import (
     Decision,
     Fact,
@@ -67,6 +68,7 @@ class Case:
         self.approved: dict[str, list[tuple[int, int, int]]] = defaultdict(list)  # step -> (offset, epoch, until)
         self.began: dict[str, tuple[int, int, int]] = {}  # attempt -> offset, epoch and append time of its STARTED
         self.announced: list[tuple[int, str, str]] = []  # CHILD_STARTED: where, of which parent, which child
+        self.succeeded: dict[int, int] = {}  # instance -> where it did
         self.born: dict[int, int] = {}  # instance of a child -> where its parent announced it
         self.answers: dict[int, list[tuple[int, int]]] = defaultdict(list)  # announcement -> (where, as of where)
         self.most_under_way: dict[str, int] = {}  # undos at once: by tool, and of all ("")
@@ -179,6 +181,8 @@ class Case:
 
     def _look_at(self, workflow: Workflow, fact: Fact, offset: int) -> None:
         header = workflow.header
+        if header.phase is Phase.SUCCEEDED:
+            self.succeeded.setdefault(header.started_offset, offset)
         if header.epoch != self._epochs.get(header.started_offset, 0):
             self._epochs[header.started_offset] = header.epoch
             if _names_another(fact, header.epoch - 1):

@@ -11,11 +11,12 @@ import dataclasses
 from typing import Final
 
 from amends.processors import attempts
-from amends.processors.state import Step, in_words, replace
+from amends.processors.state import Attempt, AttemptState, Step, in_words, replace
 from amends.processors.workflow import Workflow
 from amends.schemas import approvals
 from amends.schemas.approvals import TROUBLE, Approval, ApprovalState
 from amends.schemas.commands import Phase, ToldApproval
+from amends.schemas.contract import Idempotency
 from amends.schemas.facts import Party, Resolution, StepEvent, StepStatus
 
 NOT_APPROVED = "not_approved"
@@ -37,8 +38,26 @@ def after_step_event(workflow: Workflow, step: Step, fact: StepEvent, offset: in
     if approval is not None and status is StepStatus.NOT_EXECUTED:
         given = approvals.given_back(approval, fact.attempt)
         step = step if given is approval else replace(step, approval=given)
-        return attempts.without_trouble(step, NOT_APPROVED, at_ms, "it was not called")
+        if not _sent_beside(step, approval.used_by):
+            return attempts.without_trouble(step, NOT_APPROVED, at_ms, "it was not called")
     return step
+
+
+def _sent_beside(step: Step, but: str) -> str:
+    """Return the first attempt that was, or may have been, sent, `but` one; "" for none."""
+    return next((a.name for a in step.attempts if a.name != but and _is_sent(a)), "")
+
+
+def _is_sent(attempt: Attempt) -> bool:
+    return attempt.state is not AttemptState.NOT_EXECUTED
+
+
+def _sent_for_another(workflow: Workflow, step: Step, but: str) -> str:
+    """As `_sent_beside`, at a remote that takes every send for a call of its own; "" at others."""
+    contract = workflow.contract_of(step)
+    if contract is None or contract.call.idempotency is not Idempotency.NEITHER:
+        return ""
+    return _sent_beside(step, but)
 
 
 def after_ruling(workflow: Workflow, step: Step, fact: Resolution, at_ms: int) -> Step:
@@ -94,6 +113,10 @@ def _requested(workflow: Workflow, step: Step, fact: StepEvent, offset: int, at_
     if terms is None or fact.epoch != header.epoch or header.phase is not Phase.RUNNING:
         return step
     before = step.approval
+    if before is not None and before.state is ApprovalState.USED:
+        sent = _sent_for_another(workflow, step, fact.attempt)
+        if sent:  # who asks did not know; nobody is asked for a second call in one step
+            return replace(step, approval=before._replace(refused=approvals.already_used(sent)))
     after = approvals.requested(before, terms, header.agent_id, fact.epoch, offset, at_ms)
     if after is before:
         return step
@@ -117,6 +140,8 @@ def _rejection_of(workflow: Workflow, argument_digest: str) -> Approval | None:
 
 def _started(workflow: Workflow, step: Step, fact: StepEvent, offset: int, at_ms: int) -> Step:
     approval, contract = step.approval, workflow.contract_of(step)
+    if not any(a.name == fact.attempt and a.started_offset == offset and _is_sent(a) for a in step.attempts):
+        return step  # a repeat, or known not to have been sent
     if approval is None:
         if workflow.header.observe or (fact.approval is None and (contract is None or contract.approval_ms is None)):
             return step
@@ -124,7 +149,8 @@ def _started(workflow: Workflow, step: Step, fact: StepEvent, offset: int, at_ms
     elif fact.epoch != workflow.header.epoch:
         why = "its epoch is over, and what was approved in it is void"
     else:
-        after = approvals.used(approval, fact.approval, fact.attempt, fact.epoch, at_ms)
+        sent = _sent_for_another(workflow, step, fact.attempt)
+        after = approvals.used(approval, fact.approval, fact.attempt, fact.epoch, at_ms, sent=sent)
         if isinstance(after, Approval):
             return replace(step, approval=after) if after is not approval else step
         why = after

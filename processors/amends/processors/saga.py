@@ -32,6 +32,7 @@ from amends.processors.diagnosis import Action, Signal
 from amends.processors.ladder import last_end_offset
 from amends.processors.policies import kept_policy, policy_trouble
 from amends.processors.state import (
+    ABSENT,
     ATTEMPT_OPEN,
     BLANK_STEP,
     DEFAULT_WORKFLOW_LEASE_MS,
@@ -43,6 +44,7 @@ from amends.processors.state import (
     in_words,
     open_trouble,
     replace,
+    standing,
 )
 from amends.processors.timers import Silences
 from amends.processors.windows import armed_offset
@@ -71,10 +73,12 @@ from amends.schemas.policy import FailedBy
 _STARTED: Final = StepStatus.STARTED
 _HEARTBEAT: Final = StepStatus.HEARTBEAT
 _FAILED: Final = StepStatus.FAILED
+_SUCCEEDED: Final = Phase.SUCCEEDED
 _WORKFLOW_STARTED: Final = WorkflowStatus.STARTED
 _AGENT: Final = Party.AGENT
 _UNBEGUN: Final = Phase.NONE
 
+EFFECT_AFTER_SUCCESS = "effect_after_success"
 UNREAD_MAX = 64
 """Records of one workflow that could not be read and are remembered one by one; of those beyond the count is kept."""
 
@@ -378,12 +382,10 @@ def _fold_step(workflow: Workflow, fact: StepEvent, contract: str, offset: int, 
         )
     elif contract and not step.contract:
         step = replace(step, contract=contract)
-    before_known = step.number < len(workflow.steps)
     after = attempts.fold_step_event(step, fact, workflow.contract_of(step), offset, at_ms)
     started = fact.status is _STARTED
-    if started and not before_known and workflow.header.phase is Phase.SUCCEEDED and not workflow.is_condemned(after):
-        reason = f"{step.tool_name} was started after the workflow had succeeded"
-        after = attempts.with_trouble(after, "effect_after_success", reason, offset, at_ms)
+    if workflow.header.phase is _SUCCEEDED and not workflow.is_condemned(after):
+        after = _after_success(step, after, offset, at_ms)
     if fact.status is not _HEARTBEAT:
         after = approving.after_step_event(workflow, after, fact, offset, at_ms)
     if started and FENCE in fact.attributes:
@@ -392,6 +394,23 @@ def _fold_step(workflow: Workflow, fact: StepEvent, contract: str, offset: int, 
     put(workflow, after, offset, at_ms)
     if failed:
         failing.count_failed_call(workflow, after, fact.epoch, offset, at_ms)
+
+
+def _after_success(before: Step, after: Step, offset: int, at_ms: int) -> Step:
+    """Return the step after a fact of a workflow that has succeeded: another send is an incident until it is known to
+    have done nothing. Nobody waits for its end, and it climbs no ladder."""
+    attempt = after.attempts[-1] if len(after.attempts) > len(before.attempts) else None
+    if attempt is not None and not attempt.repeats and standing(after) is not ABSENT:
+        reason = f"{after.tool_name} was started after the workflow had succeeded"
+        return attempts.with_trouble(after, EFFECT_AFTER_SUCCESS, reason, offset, at_ms)
+    return _unless_absent(after, at_ms)
+
+
+def _unless_absent(step: Step, at_ms: int) -> Step:
+    """Return the step without the incident of a call behind the success that turned out not to have been made."""
+    if not step.troubles or standing(step) is not ABSENT:
+        return step
+    return attempts.without_trouble(step, EFFECT_AFTER_SUCCESS, at_ms, "it did not happen")
 
 
 def _fold_undo(workflow: Workflow, fact: UndoEvent, offset: int, at_ms: int) -> None:
@@ -413,7 +432,7 @@ def _fold_resolution(workflow: Workflow, fact: Resolution, offset: int, at_ms: i
     if step is None:
         return
     if fact.decision in (Decision.PRESENT, Decision.ABSENT, Decision.UNKNOWN, Decision.MARK_ABSENT):
-        after = attempts.fold_evidence(step, fact, offset, at_ms)
+        after = _unless_absent(attempts.fold_evidence(step, fact, offset, at_ms), at_ms)
     elif fact.decision in (Decision.APPROVE, Decision.REJECT):
         after = approving.after_ruling(workflow, step, fact, at_ms)
     else:

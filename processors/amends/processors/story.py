@@ -33,7 +33,8 @@ _TODO: dict[str, str] = {
     "window_closing": "see what its undo waits for, or undo it by hand before it is too late and mark it undone",
     "arguments_missing": "find the output at the remote, undo by hand and mark it undone, or accept the loss",
     "contradiction": "look at the remote: two ends of one call were reported, and it counts as having happened",
-    "effect_after_success": "decide whether the call stands: it was made after success was confirmed",
+    "effect_after_success": "find out whether the call happened, and decide whether it stands: it was begun after "
+    "success was confirmed",
     "failed_after_success": "ask for undoing if it should be undone: success was claimed before, so nothing was",
     "approval": "look at what the agent asks for; then approve it, for a time, or reject it",
     "not_approved": "look at what was called, and put it right by hand or let it stand: nobody had approved it",

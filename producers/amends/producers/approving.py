@@ -17,40 +17,47 @@ from typing import Any
 from amends.producers import refusals
 from amends.producers.effects import (
     Acknowledged,
+    Admit,
     Admitted,
     AwaitApproval,
     Effect,
+    NotMade,
     Standing,
     Withdraw,
     Write,
     WriteFact,
 )
+from amends.producers.fencing import made_by_others
 from amends.schemas.approvals import ApprovalState
 from amends.schemas.commands import Phase, ToldApproval
-from amends.schemas.facts import StepEvent
+from amends.schemas.facts import UNKNOWN_OFFSET, StepEvent
 
 
 def approved(
-    requested: StepEvent, admitted: Admitted, standing: Standing, within_ms: int, subject: str
-) -> Generator[Effect, Any, None]:
-    """Have a person asked, unless he was, and wait for his word.
+    requested: StepEvent, asked: Admit, admitted: Admitted, standing: Standing, within_ms: int, subject: str
+) -> Generator[Effect, Any, NotMade | None]:
+    """Have a person asked, unless he was, and wait for his word. Returns what is known of the call if another process
+    made it with his approval, None if it may be made. Then, and if it raises, the attempt is withdrawn.
 
     Args:
         requested: the fact that asks.
         within_ms: the longest wait.
 
     Raises:
-        NotApproved: he said no, or nothing yet. The attempt is withdrawn.
+        NotApproved: he said no, or nothing yet.
         WorkflowTurned: the epoch is over.
         LedgerUnavailable, LedgerUncertain: he could not be asked.
     """
     try:
-        yield from _approved(requested, admitted, standing, within_ms, subject)
+        made = yield from _approved(requested, asked, admitted, standing, within_ms, subject)
     except GeneratorExit:
         raise
     except BaseException:
         yield Withdraw(admitted)
         raise
+    if made is not None:
+        yield Withdraw(admitted)
+    return made
 
 
 def told_of(requested: StepEvent, standing: Standing) -> ToldApproval | None:
@@ -69,15 +76,15 @@ def is_about(told: ToldApproval, step_id: str) -> bool:
 
 
 def _approved(
-    requested: StepEvent, admitted: Admitted, standing: Standing, within_ms: int, subject: str
-) -> Generator[Effect, Any, None]:
+    requested: StepEvent, asked: Admit, admitted: Admitted, standing: Standing, within_ms: int, subject: str
+) -> Generator[Effect, Any, NotMade | None]:
     assert requested.approval is not None
-    told = told_of(requested, standing)
-    if told is None or (told.state != ApprovalState.REJECTED and told.until_ms <= requested.timestamp_ms):
+    told, asked_at = told_of(requested, standing), UNKNOWN_OFFSET
+    if told is None or (told.state != ApprovalState.REJECTED and _is_over(told, requested.timestamp_ms)):
         write: Write = yield WriteFact(requested)
         if not isinstance(write, Acknowledged):
             raise refusals.not_written(subject, write)
-        told = None
+        told, asked_at = None, write.offset
     if told is None or told.state == ApprovalState.REQUESTED:
         digest = requested.approval.argument_digest
         found: Standing | None = yield AwaitApproval(requested.step_id, digest, requested.epoch, within_ms)
@@ -90,12 +97,40 @@ def _approved(
         raise refusals.not_approved_yet(subject, admitted.step_id, within_ms)
     if told.state == ApprovalState.REJECTED:
         raise refusals.not_approved(subject, admitted.step_id, told)
+    if told.state != ApprovalState.USED:
+        return None
+    made = yield from made_by_others(asked, admitted, asked_at, surely=True)
+    if made is None:
+        raise refusals.approval_not_accepted(subject, admitted.step_id, _not_held(told))
+    return made
+
+
+def _is_over(told: ToldApproval, wall_ms: int) -> bool:
+    """Whether to ask anew: it has expired, or another process has used it. If it still has, the answer says so, and its
+    call stands before the question."""
+    return told.state == ApprovalState.USED or told.until_ms <= wall_ms
 
 
 def check_accepted(started: StepEvent, folded: Standing) -> str:
     """Return why the fold did not take the approval of a call whose STARTED it has seen, "" if it did: a grant that is
     used is told no more."""
+    left = _left_of(started, folded)
+    return "" if left is None else _not_held(left)
+
+
+def is_taken(started: StepEvent, folded: Standing) -> bool:
+    """Whether another process used the approval of a call."""
+    left = _left_of(started, folded)
+    return left is not None and left.state == ApprovalState.USED
+
+
+def _left_of(started: StepEvent, folded: Standing) -> ToldApproval | None:
     if started.approval is None:
-        return ""
+        return None
     left = next((told for told in folded.approvals if told.step_id == started.step_id), None)
-    return "" if left is None else f"its approval did not hold: {left.reason or left.state}"
+    is_ours = left is not None and left.state == ApprovalState.USED and left.by == started.attempt
+    return None if is_ours else left
+
+
+def _not_held(told: ToldApproval) -> str:
+    return f"its approval did not hold: {told.reason or told.state}"

@@ -341,9 +341,10 @@ class ReadHistory:
 @dataclass(frozen=True, slots=True)
 class ReadOthers:
     """Read what other processes wrote for the workflow up to `to_offset`, as far as that is not known. At once if none
-    runs it. Answer: tuple[tuple[int, Fact], ...]."""
+    runs it, unless the fold says that one does. Answer: tuple[tuple[int, Fact], ...]."""
 
     to_offset: int
+    surely: bool = False
 
 
 @quick

@@ -45,25 +45,33 @@ def is_strict(contract: Contract, *, approved: bool) -> bool:
 
 
 def yielded_to(
-    started: StepEvent, asked: Admit, admitted: Admitted, offset: int
+    started: StepEvent, asked: Admit, admitted: Admitted, offset: int, *, surely: bool = False
 ) -> Generator[Effect, Any, NotMade | None]:
     """Return what is known of the same call in another process whose STARTED stands before ours, None if it is ours.
-    Where its remote takes both for one, nobody looks."""
+    Where its remote takes both for one, nobody looks, nor where no other process is known of, unless `surely`: the fold
+    says that there is one."""
     terms = asked.contract.call
     keyed = terms.idempotency is not Idempotency.NEITHER
     ages = terms.idempotency is Idempotency.KEY and terms.key_ttl_ms is not None  # the other may have used it long ago
-    if asked.repeatable or (keyed and not ages and asked.tool_call_id is None):
+    if not surely and (asked.repeatable or (keyed and not ages and asked.tool_call_id is None)):
         return None
-    history = yield ReadOthers(offset)
+    found = yield from made_by_others(asked, admitted, offset, surely=surely)
+    if found is not None:
+        now: Instant = yield ReadClock()
+        yield QueueFact(not_executed(started, OTHERS, now.wall_ms))
+    return found
+
+
+def made_by_others(
+    asked: Admit, admitted: Admitted, offset: int, *, surely: bool = False
+) -> Generator[Effect, Any, NotMade | None]:
+    """Return what is known of a call by what other processes wrote before `offset`; None if it is still to be made."""
+    history = yield ReadOthers(offset, surely)
     if not history:
         return None
     yield Remember(history)
     found: Admission = yield AdmitAgain(asked, admitted, offset)
-    if isinstance(found, Admitted):
-        return None
-    now: Instant = yield ReadClock()
-    yield QueueFact(not_executed(started, OTHERS, now.wall_ms))
-    return found
+    return None if isinstance(found, Admitted) else found
 
 
 def folded(

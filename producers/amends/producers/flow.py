@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Any
 
 from amends.producers import refusals
-from amends.producers.approving import approved, check_accepted
+from amends.producers.approving import approved, check_accepted, is_taken
 from amends.producers.effects import (
     Acknowledged,
     Admission,
@@ -89,7 +89,9 @@ def call_flow(call: Call, terms: ScopeTerms) -> CallFlow:
         started = replace(started, approval=ApprovalTerms(digest(canonical.encode()), by, stands_ms))
         if not admission.again:
             within_ms = terms.approval_within_ms if call.approval_within_ms is None else call.approval_within_ms
-            yield from approved(request_of(started), admission, standing, within_ms, subject)
+            made = yield from approved(request_of(started), admit, admission, standing, within_ms, subject)
+            if made is not None:
+                return _answered(made, subject, terms, standing)
         asked = yield ReadClock()
         started = replace(started, timestamp_ms=asked.wall_ms)
     captured = yield from before_image(call, admission, terms.limits, subject)
@@ -182,9 +184,13 @@ def _cleared(
             if isinstance(write, Unwritten) and write.too_large:
                 raise refusals.record_too_large(subject, write)
             raise refusals.not_written(subject, write)
+        why, taken = "", False
         if FENCE in started.attributes:
-            yield from _accepted(started, asked, lease_ms, write.offset, subject)
-        known = yield from yielded_to(started, admit, admission, write.offset)
+            why, taken = yield from _accepted(started, asked, lease_ms, write.offset, subject)
+        known = yield from yielded_to(started, admit, admission, write.offset, surely=taken)
+        if known is None and why:
+            yield QueueFact(not_executed(started, why, asked.wall_ms))
+            raise refusals.approval_not_accepted(subject, started.step_id, why)
         if known is None:
             yield from fenced(started, asked, lease_ms, terms.workflow_id, subject)
         return write.offset if known is None else known
@@ -198,13 +204,14 @@ def _cleared(
 
 def _accepted(
     started: StepEvent, asked: Instant, lease_ms: int, offset: int, subject: str
-) -> Generator[Effect, Any, None]:
-    """The strict fence. That the epoch is over is said by the last look, which sees what this one saw."""
+) -> Generator[Effect, Any, tuple[str, bool]]:
+    """The strict fence. Returns why the approval of the call did not hold ("" if it did), and whether another process
+    has used it. That the epoch is over is said by the last look, which sees what this one saw."""
     echo = yield from folded(started, asked, lease_ms, offset, subject)
     why = check_accepted(started, echo)
-    if why and echo.epoch == started.epoch:
-        yield QueueFact(not_executed(started, why, asked.wall_ms))
-        raise refusals.approval_not_accepted(subject, started.step_id, why)
+    if not why or echo.epoch != started.epoch:
+        return "", False
+    return why, is_taken(started, echo)
 
 
 def _told(

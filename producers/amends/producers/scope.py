@@ -173,8 +173,8 @@ class Scope:
         found = self._seen(effect)
         return LATER if found is None else self._found(effect, found)
 
-    def _no_others_or_later(self, effect: Effect) -> Any:
-        return LATER if self._others.may_write() else ()
+    def _no_others_or_later(self, effect: ReadOthers) -> Any:
+        return LATER if effect.surely or self._others.may_write() else ()
 
     def perform(self, effect: Effect) -> Any:
         """Do `effect` in this thread."""
@@ -191,7 +191,7 @@ class Scope:
         if isinstance(effect, ReadHistory):
             return self._ledger.history(self.terms.workflow_id, effect.from_offset, effect.to_offset)
         if isinstance(effect, ReadOthers):
-            return self._read_others(effect.to_offset)
+            return self._read_others(effect)
         return self.at_once(effect)
 
     async def perform_async(self, effect: Effect) -> Any:
@@ -207,14 +207,14 @@ class Scope:
             self._unfollow = await self._ledger.follow_async(self.terms.workflow_id, self.heard)
             return None
         if isinstance(effect, ReadOthers):
-            return await asyncio.to_thread(self._read_others, effect.to_offset)
+            return await asyncio.to_thread(self._read_others, effect)
         assert isinstance(effect, ReadHistory), effect
         read = self._ledger.history
         return await asyncio.to_thread(read, self.terms.workflow_id, effect.from_offset, effect.to_offset)
 
-    def _read_others(self, to_offset: int) -> History:
-        others = self._others
-        if not others.may_write():
+    def _read_others(self, effect: ReadOthers) -> History:
+        others, to_offset = self._others, effect.to_offset
+        if not (effect.surely or others.may_write()):
             return ()
         read = self._ledger.history(self.terms.workflow_id, others.read_to + 1, to_offset)
         with self._lock:

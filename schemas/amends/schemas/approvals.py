@@ -5,12 +5,15 @@
 | requested | anew if it expired      | granted  | rejected | incident              |              |
 | granted   | anew if it expired      |          | rejected | used, or an incident  |              |
 | rejected  |                         |          |          | incident              |              |
-| used      | anew                    |          |          | (the same step again) | granted      |
+| used      | anew, or none           |          |          | again, or an incident | granted      |
 
 - A request names a step, its epoch and the digest of its arguments, and stands for a time. Other arguments are another
   request: the one before, and what was said of it, is void.
 - A ruling names what it was taken on, and does nothing to anything else. Who asks can't approve.
-- A grant is good for one call, until it expires. An expiry is by the broker's clock: the append time of the STARTED.
+- A grant is good for one call, until it expires. Two agents of one workflow may wait for it: where a remote takes each
+  send for a call of its own, only the first one's STARTED uses it, and the other is told by whom it is used. Where it
+  takes them for one, the same step is sent again.
+- An expiry is by the broker's clock: the append time of the STARTED.
 - A turn makes an unused grant void. What was rejected stays rejected, in every epoch and in every step that asks for
   the same with the same arguments.
 """
@@ -114,8 +117,16 @@ def ruled(approval: Approval, ruling: Resolution, epoch: int, at_ms: int) -> App
     )
 
 
-def used(approval: Approval, terms: ApprovalTerms | None, attempt: str, epoch: int, at_ms: int) -> Approval | str:
-    """Return the approval after the STARTED of `attempt`, or why that had none."""
+def used(
+    approval: Approval, terms: ApprovalTerms | None, attempt: str, epoch: int, at_ms: int, *, sent: str = ""
+) -> Approval | str:
+    """Return the approval after the STARTED of `attempt`, or why that had none.
+
+    Args:
+        sent: another attempt of the step that was sent, at a remote that takes both for two calls; "" for none.
+    """
+    if sent and approval.used_by != attempt:
+        return already_used(sent)
     if approval.state is ApprovalState.USED and approval.epoch == epoch:
         return approval  # the same step, sent again
     if approval.state is not ApprovalState.GRANTED:
@@ -129,17 +140,23 @@ def used(approval: Approval, terms: ApprovalTerms | None, attempt: str, epoch: i
     return approval._replace(state=ApprovalState.USED, used_by=attempt)
 
 
+def already_used(attempt: str) -> str:
+    return f"it was used by another process (attempt {attempt}), and is good for one call"
+
+
 def given_back(approval: Approval, attempt: str) -> Approval:
     """Return the approval after `attempt` ended NOT_EXECUTED: what was not sent has used nothing."""
     if approval.state is not ApprovalState.USED or approval.used_by != attempt:
         return approval
-    return approval._replace(state=ApprovalState.GRANTED, used_by="")
+    return approval._replace(state=ApprovalState.GRANTED, used_by="", refused="")
 
 
 def told_of(step_id: str, approval: Approval, epoch: int) -> ToldApproval | None:
-    """Return what an agent in `epoch` is told: what it asks for or may use, and whatever was rejected."""
+    """Return what an agent in `epoch` is told: what it asks for or may use, whatever was rejected, and a grant that two
+    wanted to use."""
     rejected = approval.state is ApprovalState.REJECTED
-    if not rejected and (approval.state is ApprovalState.USED or approval.epoch != epoch):
+    is_used = approval.state is ApprovalState.USED
+    if not rejected and ((is_used and not approval.refused) or approval.epoch != epoch):
         return None
     return ToldApproval(
         step_id,
@@ -147,7 +164,7 @@ def told_of(step_id: str, approval: Approval, epoch: int) -> ToldApproval | None
         approval.epoch,
         approval.argument_digest,
         approval.version,
-        approval.by,
+        approval.used_by if is_used else approval.by,
         approval.reason if rejected else approval.refused or approval.reason,
         approval.until_ms,
     )

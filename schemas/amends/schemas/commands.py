@@ -146,14 +146,14 @@ class ToldStep:
 @quick
 @dataclass(frozen=True, slots=True)
 class ToldApproval:
-    """How it stands with the approval of a call that was not made yet."""
+    """How it stands with the approval of a call that was not made yet, or that two wanted to make."""
 
     step_id: str
     state: str  # of `approvals.ApprovalState`
     epoch: int
     argument_digest: str
     version: int
-    by: str = ""  # who decided
+    by: str = ""  # who decided; where it is used, the attempt that did
     reason: str = ""
     until_ms: int = 0  # the request, or the grant, stands until then, by the broker's clock
 
