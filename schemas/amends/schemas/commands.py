@@ -146,7 +146,7 @@ class ToldStep:
 @quick
 @dataclass(frozen=True, slots=True)
 class ToldApproval:
-    """How it stands with the approval of a call that was not made yet, or that two wanted to make."""
+    """How it stands with the approval of a call that was not made yet."""
 
     step_id: str
     state: str  # of `approvals.ApprovalState`
