@@ -11,16 +11,15 @@ from __future__ import annotations
 import argparse
 import logging
 import random
-import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from tests.chaos.chaos import Verdict, chaos
 from tests.chaos.evidence import told
 from tests.chaos.schedule import EVERY_S
+from tests.told_to_end import interrupted_when_told_to_end
 
 from amends.local.children import keep_folder, make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
@@ -36,7 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     again += "" if options.every == EVERY_S else f" --every {options.every:g}"
     again += "" if options.engine == TRANSACTIONS else f" --engine {options.engine}"
     print(f"seed {seed}; again: {again}", flush=True)
-    signal.signal(signal.SIGTERM, _interrupted)
     logging.getLogger("amends.kafka").setLevel(logging.CRITICAL)  # brokers that are down are no news here
     folder = make_folder("chaos")
     begun_s = time.monotonic()
@@ -63,10 +61,6 @@ def _print_wrong(verdict: Verdict, folder: Path, again: str) -> None:
     print(f"again: {again}\nevidence: {folder}")
 
 
-def _interrupted(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--minutes", type=float, default=5.0)
@@ -80,7 +74,8 @@ def _parser() -> argparse.ArgumentParser:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        with interrupted_when_told_to_end():
+            sys.exit(main())
     except ServerUnavailable as missing:
         print(missing, file=sys.stderr)
         sys.exit(2)

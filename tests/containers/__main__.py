@@ -2,7 +2,8 @@
 
 The image is built and looked at; the compose file is brought up; every scene of the demo is played in it while its
 containers are killed; it is taken down. Exits with 1 if anything went wrong or is left. Where no Docker answers, root
-has one for the length of the run; where no registry of images can be reached, the images are made of packages.
+has one for the length of the run; where no registry of images can be reached, the images are made of packages. Told to
+end, it takes down what it started.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from tests.containers.engine import Docker, DockerMissing, docker
 from tests.containers.images import OURS, base_images, build_ours, have_images
 from tests.containers.project import Project, project
 from tests.containers.scenes import BLOWS, play
+from tests.told_to_end import interrupted_when_told_to_end
 
+INTERRUPTED = 130
 AT_ONCE_S = 30
 BUILD_TOOLS = ("gcc", "cc", "make", "git")
 STOPS = ("processor-1", "processor-faust-1", "compensator-1", "warehouse")
@@ -30,11 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--told", action="store_true", help="print the time line of each scene")
     options = parser.parse_args(arguments)
     try:
-        with docker() as engine:
+        with interrupted_when_told_to_end(), docker() as engine:
             problems = _run(engine, options.scene or list(BLOWS), told=options.told)
     except DockerMissing as missing:
         say(f"not run: {missing}")
         return 2
+    except KeyboardInterrupt:
+        say("told to end: all is taken down")
+        return INTERRUPTED
     for problem in problems:
         say(f"WRONG  {problem}")
     say("wrong" if problems else "all is well")

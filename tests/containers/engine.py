@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.told_to_end import started
+
 from amends.local.children import make_folder, remove_folder
 
 START_DEADLINE_S = 60
@@ -55,9 +57,9 @@ def ran(
     command: Sequence[str], environment: Mapping[str, str], *, check: bool = True, timeout_s: float = 900
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. Raises RuntimeError with its last words if it fails and `check` is set."""
-    done = subprocess.run(
-        list(command), env=dict(environment), capture_output=True, text=True, timeout=timeout_s, check=False
-    )
+    with started(command, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        said, complained = process.communicate(timeout=timeout_s)
+    done = subprocess.CompletedProcess(list(command), process.returncode, said, complained)
     if check and done.returncode != 0:
         lines = (done.stdout + done.stderr).strip().splitlines()
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n" + "\n".join(lines[-30:]))
@@ -105,7 +107,9 @@ def _started(folder: Path, socket: Path) -> subprocess.Popen[bytes]:
     kept.mkdir(parents=True, exist_ok=True)
     places = ["--data-root", str(kept), "--exec-root", str(folder / "exec"), "--pidfile", str(folder / "pid")]
     with (folder / "log").open("wb") as log:
-        return subprocess.Popen([program, *places, "--host", f"unix://{socket}"], stdout=log, stderr=log)
+        # A session of its own: what ends us from a terminal must leave it there, to take down what runs in it.
+        command = [program, *places, "--host", f"unix://{socket}"]
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
 def _install() -> None:

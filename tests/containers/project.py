@@ -15,10 +15,12 @@ import yaml
 from tests.containers.compose_file import FILE, is_ours, runs_on, services
 from tests.containers.engine import Docker, ran
 from tests.containers.images import OURS
+from tests.told_to_end import started
 
 from amends.local.children import free_port, make_folder, remove_folder
 
 HEALTHY_WITHIN_S = 420
+UP_AGAIN_S = 2.0
 PORTS = ("KAFKA_PORT", "PAYMENTS_PORT", "WAREHOUSE_PORT", "SHIPPING_PORT")
 
 
@@ -48,14 +50,13 @@ class Project:
             except RuntimeError:
                 if time.monotonic() > end:
                     raise
+                time.sleep(UP_AGAIN_S)
 
     def follow(self, service: str, *arguments: str, on_line: Callable[[str], None]) -> tuple[int, str]:
         """Run a service that is started by hand to its end; return its exit code and what it wrote."""
         command = self._command("run", "--rm", "-T", service, *arguments)
         lines = []
-        with subprocess.Popen(
-            command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as process:
+        with started(command, self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 lines.append(line)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -131,14 +131,12 @@ class _Container:
         return said.decode(errors="replace")
 
 
-class ContainerKafka(KafkaServer):
-    """Apache Kafka in a container: what `KafkaServer` promises holds."""
+class _Boxed:
+    """A server in a container: what `KafkaServer` and `RedisServer` promise alike."""
 
-    def __init__(self, image: str) -> None:
-        port = free_port()
-        super().__init__(f"127.0.0.1:{port}", f"apache-kafka {image.rpartition(':')[2]} in a container")
-        env = {**_as_variables(port), "KAFKA_HEAP_OPTS": "-Xmx512m -Xms128m"}
-        self._box = _Container(image, port=port, inner_port=port, env=env, command=[])
+    kind: str
+    _box: _Container
+    _answers: Callable[[str, int], bool]
 
     @property
     def pid(self) -> int:
@@ -157,7 +155,43 @@ class ContainerKafka(KafkaServer):
     def start(self) -> None:
         """Start it and block until it answers. Raises ServerUnavailable."""
         self._box.start()
-        _wait_for(self._box, kafka_answers, self.kind)
+        if not wait_for(
+            lambda: self._answers("127.0.0.1", self._box.port),
+            alive=self._box.alive, deadline_ms=START_DEADLINE_MS, every_ms=100,
+        ):  # fmt: skip
+            raise ServerUnavailable(f"{self.kind} did not start on port {self._box.port}:\n{self._box.last_words()}")
+
+
+Boxed = TypeVar("Boxed", bound=_Boxed)
+
+
+class ContainerKafka(_Boxed, KafkaServer):
+    """Apache Kafka in a container."""
+
+    _answers = staticmethod(kafka_answers)
+
+    def __init__(self, image: str) -> None:
+        port = free_port()
+        super().__init__(f"127.0.0.1:{port}", f"apache-kafka {_tag(image)} in a container")
+        env = {**_as_variables(port), "KAFKA_HEAP_OPTS": "-Xmx512m -Xms128m"}
+        self._box = _Container(image, port=port, inner_port=port, env=env, command=[])
+
+
+class ContainerRedis(_Boxed, RedisServer):
+    """Redis in a container."""
+
+    _answers = staticmethod(redis_answers)
+
+    def __init__(self, image: str) -> None:
+        port = free_port()
+        super().__init__(f"redis://127.0.0.1:{port}/0", f"redis {_tag(image)} in a container")
+        # It is this machine's loopback that the port is open on; from inside all callers come from elsewhere.
+        command = ["redis-server", "--protected-mode", "no", *DURABLE]
+        self._box = _Container(image, port=port, inner_port=REDIS_PORT, env={}, command=command)
+
+
+def _tag(image: str) -> str:
+    return image.rpartition(":")[2]
 
 
 def _as_variables(port: int) -> dict[str, str]:
@@ -169,60 +203,20 @@ def _as_variables(port: int) -> dict[str, str]:
     return {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in settings.items()}
 
 
-class ContainerRedis(RedisServer):
-    """Redis in a container: what `RedisServer` promises holds."""
-
-    def __init__(self, image: str) -> None:
-        port = free_port()
-        super().__init__(f"redis://127.0.0.1:{port}/0", f"redis {image.rpartition(':')[2]} in a container")
-        # It is this machine's loopback that the port is open on; from inside all callers come from elsewhere.
-        command = ["redis-server", "--protected-mode", "no", *DURABLE]
-        self._box = _Container(image, port=port, inner_port=REDIS_PORT, env={}, command=command)
-
-    @property
-    def pid(self) -> int:
-        return self._box.pid
-
-    def kill(self) -> None:
-        self._box.kill()
-
-    def restart(self) -> None:
-        self._box.end()
-        self.start()
-
-    def stop(self) -> None:
-        self._box.remove()
-
-    def start(self) -> None:
-        """Start it and block until it answers. Raises ServerUnavailable."""
-        self._box.start()
-        _wait_for(self._box, redis_answers, self.kind)
-
-
 def start_kafka_container() -> KafkaServer:
     """Return a started Apache Kafka. Raises ServerUnavailable."""
-    server = ContainerKafka(image_of("kafka"))
-    _start(server)
-    return server
+    return _started(ContainerKafka(image_of("kafka")))
 
 
 def start_redis_container() -> RedisServer:
     """Return a started Redis. Raises ServerUnavailable."""
-    server = ContainerRedis(image_of("redis"))
-    _start(server)
-    return server
+    return _started(ContainerRedis(image_of("redis")))
 
 
-def _start(server: ContainerKafka | ContainerRedis) -> None:
+def _started(server: Boxed) -> Boxed:
     try:
         server.start()
     except BaseException:
         server.stop()
         raise
-
-
-def _wait_for(box: _Container, answers: Any, kind: str) -> None:
-    if not wait_for(
-        lambda: answers("127.0.0.1", box.port), alive=box.alive, deadline_ms=START_DEADLINE_MS, every_ms=100
-    ):
-        raise ServerUnavailable(f"{kind} did not start on port {box.port}:\n{box.last_words()}")
+    return server

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import re
+import socket
+import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -14,6 +17,8 @@ from amends.compensators.settings import CompensatorSettings
 from amends.console.configuration import sections
 from amends.kafka.loading import load_settings
 from amends.kafka.settings import KafkaSettings
+from amends.local.children import free_port
+from amends.local.kafka_server import KafkaServer
 from amends.local.story.remotes import PAYMENTS, SHIPPING, WAREHOUSE
 from amends.processors.settings import ProcessorSettings
 from amends.tools.registry import HandlerRegistry
@@ -113,6 +118,29 @@ def test_what_runs_on_has_a_health_check_and_is_started_again(name: str) -> None
     check = services()[name]["healthcheck"]
     assert check["test"][0] in {"CMD", "CMD-SHELL"}
     assert {"interval", "timeout", "retries", "start_period"} <= set(check)
+
+
+def broker_is_healthy(address: str) -> bool:
+    """Run the broker's own check against another address, and with little patience."""
+    kind, line = services()["kafka"]["healthcheck"]["test"]
+    assert (kind, "java" in line, ".sh" in line) == ("CMD-SHELL", False, False), "a Java for each check"
+    line = line.replace("/dev/tcp/kafka/19092", f"/dev/tcp/{address.replace(':', '/')}").replace(
+        "timeout 4", "timeout 1"
+    )
+    return subprocess.run(["/bin/sh", "-c", line], check=False, capture_output=True, timeout=30).returncode == 0
+
+
+@pytest.mark.kafka
+def test_a_broker_that_answers_is_healthy(kafka: KafkaServer) -> None:
+    deadline = time.monotonic() + 30
+    while not broker_is_healthy(kafka.bootstrap_servers):
+        assert time.monotonic() < deadline, "it answers our clients and is said to be unhealthy"
+
+
+def test_an_open_port_without_a_broker_is_not_healthy_nor_is_a_closed_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert not broker_is_healthy(f"127.0.0.1:{silent.getsockname()[1]}")
+    assert not broker_is_healthy(f"127.0.0.1:{free_port()}")
 
 
 @pytest.mark.parametrize("name", SERVICES)
