@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 from typing import Any
 
+import fastavro
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +27,7 @@ from amends.schemas.codec import (
 )
 from amends.schemas.commands import Incident
 from amends.schemas.facts import Resolution, StepEvent, Timeout, UndoEvent, WorkflowEvent
+from amends.schemas.wire import write_long
 
 HEADER_BYTES = 10
 
@@ -80,6 +83,14 @@ def test_our_bytes_are_those_of_another_avro_library(record: Record) -> None:
     assert data[:2] == b"\xc3\x01"
     assert data[2:HEADER_BYTES] == fingerprint_of(schema_of(type(record)))
     assert data[HEADER_BYTES:] == avro_body(record)
+
+
+def test_numbers_of_every_length_are_those_of_another_avro_library() -> None:
+    ends = {sign * (1 << bits) + by for bits in range(64) for sign in (1, -1) for by in (-1, 0, 1)}
+    for value in sorted(end for end in ends if -(2**63) <= end < 2**63):
+        expected = io.BytesIO()
+        fastavro.schemaless_writer(expected, "long", value)
+        assert write_long(value) == expected.getvalue(), value
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=names(RECORDS))

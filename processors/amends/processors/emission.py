@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from amends.schemas.slots import quick
+
 Headers = Sequence[tuple[str, bytes]]
 
 
@@ -29,6 +31,7 @@ class LedgerRecord(Protocol):
         ...
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Emission:
     """A record to send as a plain confirmed write. `partition` None: the key's own (murmur2)."""

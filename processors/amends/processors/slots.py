@@ -9,7 +9,7 @@ from amends.processors import records
 from amends.processors.contracts import ContractBook
 from amends.processors.outbox import Sent
 from amends.processors.parked import Parked
-from amends.processors.state import CLOSED_PHASES, NOWHERE, Header
+from amends.processors.state import BLANK_HEADER, CLOSED_PHASES, NOWHERE, Header, replace
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
 
@@ -131,7 +131,9 @@ class Slots:
         if workflow is not None:
             return workflow
         if slot.header is None:
-            workflow = Workflow(Header(slot.workflow_key.decode()), self._contracts.by_digest)
+            workflow = Workflow(
+                replace(BLANK_HEADER, workflow_id=slot.workflow_key.decode()), self._contracts.by_digest
+            )
             slot.sent = Sent()
         else:
             workflow = Workflow(records.decode_header(slot.header), self._contracts.by_digest)

@@ -357,6 +357,7 @@ def is_condemned(step: Step, turns: tuple[Turn, ...]) -> bool:
 
 
 # To be replaced with what is known: a constructor sets field by field, which takes some six times as long.
+BLANK_HEADER: Final = Header("")
 BLANK_STEP: Final = Step(0, "", "", 0, NOWHERE)
 BLANK_ATTEMPT: Final = Attempt("", AttemptState.OPEN, 0)
 BLANK_UNDO: Final = Undo()
@@ -388,8 +389,11 @@ def asked_from_ms(step: Step, contract: Contract) -> int:
 
 
 def _settled_ms(step: Step, settle_ms: int, accepted_ms: int) -> int:
-    unknown = (a for a in step.attempts if a.state is AttemptState.UNKNOWN and not a.absent)
-    return max((a.ended_at_ms + (accepted_ms if a.accepted else settle_ms) for a in unknown), default=0)
+    last_ms = 0
+    for attempt in step.attempts:
+        if attempt.state is ATTEMPT_UNKNOWN and not attempt.absent:
+            last_ms = max(last_ms, attempt.ended_at_ms + (accepted_ms if attempt.accepted else settle_ms))
+    return last_ms
 
 
 WORDS_MAX = 500

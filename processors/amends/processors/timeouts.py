@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from amends.processors.ladder import Rung, climb, last_end_offset
 from amends.processors.policies import finish_due_ms
@@ -27,6 +27,8 @@ from amends.processors.windows import armed_offset
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
 from amends.schemas.facts import Timeout, TimeoutKind
+
+_FINISHING: Final = Phase.FINISHING
 
 LADDER_LEASE_MS = 4_000
 """A quarter of it lies between two proposals to leave the ladder."""
@@ -81,21 +83,30 @@ def soonest_ms(
     """
     header = workflow.header
     if (
-        header.phase is not RUNNING
-        or header.turns
+        proposed
         or header.troubles
         or header.deadline_ms is not None
-        or workflow.undoing
-        or proposed
+        or header.is_vacant
+        or header.phase is _FINISHING
+        or workflow.climbing
     ):
         timers = armed(workflow, silences, now_ms)
         return min((proposed.get(timer.name, timer.due_ms) for timer in timers), default=None)
-    # Most facts are of agents that go on: what is armed is their heartbeat and the leases of their calls.
-    soonest = silences.heartbeat_due_ms(header.armed_at_ms, header.lease_ms)
+    # What is armed for most workflows needs no names: the heartbeat, leases of calls and undos, the next window.
+    soonest = silences.heartbeat_due_ms(header.armed_at_ms, header.lease_ms) if header.phase is RUNNING else None
     for number in workflow.live:
         for attempt in workflow.steps[number].attempts:
             if attempt.state is ATTEMPT_OPEN:
-                soonest = min(soonest, attempt.armed_at_ms + attempt.lease_ms)
+                due_ms = attempt.armed_at_ms + attempt.lease_ms
+                soonest = due_ms if soonest is None or due_ms < soonest else soonest
+    for number in workflow.undoing:
+        undo = workflow.steps[number].undo
+        assert undo is not None
+        due_ms = undo.opened_at_ms + undo.lease_ms
+        soonest = due_ms if soonest is None or due_ms < soonest else soonest
+    if workflow.windows.entries and not header.observe:
+        due_ms = workflow.windows.entries[0][0]
+        soonest = due_ms if soonest is None or due_ms < soonest else soonest
     return soonest
 
 

@@ -39,7 +39,10 @@ from amends.processors.windows import Timetable, closes_at_ms, next_at_ms
 from amends.schemas.contract import Contract, Effect
 from amends.schemas.policy import Around
 
-_LIVE, _UNSURE, _UNDOING, _TROUBLED, _ASKED, _CONDEMNED, _OWING, _CLIMBING = (1 << bit for bit in range(8))
+_SETS = ("live", "unsure", "undoing", "troubled", "asked", "condemned", "owing", "climbing")
+_LIVE, _UNSURE, _UNDOING, _TROUBLED, _ASKED, _CONDEMNED, _OWING, _CLIMBING = (1 << bit for bit in range(len(_SETS)))
+_MARKED = [[(1 << bit, name) for bit, name in enumerate(_SETS) if marks >> bit & 1] for marks in range(1 << len(_SETS))]
+"""The sets that a number of marks names."""
 
 
 class Contracts(Protocol):
@@ -170,21 +173,12 @@ class Workflow:
         if not moved:
             return
         self._marks[number] = marks
-        for mark, numbers in (
-            (_LIVE, self.live),
-            (_UNSURE, self.unsure),
-            (_UNDOING, self.undoing),
-            (_TROUBLED, self.troubled),
-            (_ASKED, self.asked),
-            (_CONDEMNED, self.condemned),
-            (_OWING, self.owing),
-            (_CLIMBING, self.climbing),
-        ):
-            if moved & mark:
-                if marks & mark:
-                    numbers.add(number)
-                else:
-                    numbers.discard(number)
+        for mark, name in _MARKED[moved]:
+            numbers: set[int] = getattr(self, name)
+            if marks & mark:
+                numbers.add(number)
+            else:
+                numbers.discard(number)
 
     def reindex(self) -> None:
         """Rebuild every index, after a restore or a turn."""
@@ -257,7 +251,8 @@ class Workflow:
     def open_troubles(self) -> list[tuple[Step | None, Trouble]]:
         """Every open incident, those of the workflow itself first."""
         found: list[tuple[Step | None, Trouble]] = [(None, t) for t in self.header.troubles if t.closed_at_ms is None]
-        found.extend((s, t) for s in self.troubled_steps() for t in s.troubles if t.closed_at_ms is None)
+        if self.troubled:
+            found.extend((s, t) for s in self.troubled_steps() for t in s.troubles if t.closed_at_ms is None)
         return found
 
     def troubled_steps(self) -> list[Step]:

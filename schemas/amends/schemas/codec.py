@@ -174,13 +174,14 @@ def decode(data: bytes | None, stored: Headed | None = None) -> Record:
     else:
         read, record = _framed(data, stored)
         at = FRAME_BYTES
+    value: Record
     try:
         value, end = read(data, at)
     except Exception as error:  # bytes from anywhere: many kinds are raised, and all mean the same here
         raise UnreadableRecord(f"not a {record.__name__} this version can read: {error}") from error
     if end != len(data):
         raise UnreadableRecord(f"a {record.__name__} of {end} bytes in a value of {len(data)}")
-    return typing.cast(Record, value)
+    return value
 
 
 def _framed(data: bytes, stored: Headed | None) -> tuple[Reader, type]:

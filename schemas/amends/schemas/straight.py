@@ -155,19 +155,24 @@ def _read(source: _Source, depth: int, target: str, hint: Any) -> None:
     elif hint is bool:
         source.add(depth, f"{target} = {source.bind((False, True))}[data[at]]", "at += 1")
     else:
-        source.add(depth, "n = data[at]", "at += 1", "if n > 127:", "    n, at = more(data, at, n)")
+        source.add(depth, "n = data[at]", "at += 1")
         if hint is int:
-            source.add(depth, f"{target} = (n >> 1) ^ -(n & 1)")
+            source.add(depth, "if n > 127:", "    n, at = more(data, at, n)", f"{target} = (n >> 1) ^ -(n & 1)")
         else:
             _read_sized(source, depth, target, hint)
 
 
 def _read_sized(source: _Source, depth: int, target: str, hint: Any) -> None:
+    is_text = hint is str
+    if is_text:  # most texts of most facts are empty: what a field says only in some
+        source.add(depth, "if n == 0:", f"    {target} = ''", "else:")
+        depth += 1
+    source.add(depth, "if n > 127:", "    n, at = more(data, at, n)")
     source.add(depth, "if n & 1:", "    raise ValueError('a negative length')", "e = at + (n >> 1)")
     if _is_enum(hint):
         source.add(depth, f"{target} = {source.bind(wire.Members(hint))}[data[at:e]]")
     else:
-        source.add(depth, f"{target} = data[at:e]" + (".decode()" if hint is str else ""))
+        source.add(depth, f"{target} = data[at:e]" + (".decode()" if is_text else ""))
     # A slice beyond the end is short, not an error: the next byte's index, or the caller's check of the end, finds it.
     source.add(depth, "at = e")
 

@@ -16,7 +16,7 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 _VARINT_BYTES_MAX = 10
-_SIX_BYTES, _SEVEN_BYTES = 1 << 35, 1 << 42
+_FOUR_BYTES, _SIX_BYTES, _SEVEN_BYTES = 1 << 28, 1 << 35, 1 << 42  # the first numbers that take more, as many, more
 
 
 def write_long(value: int) -> bytes:
@@ -28,9 +28,15 @@ def write_long(value: int) -> bytes:
     if not _LONG_MIN <= value <= _LONG_MAX:
         raise ValueError(f"{value} does not fit in 64 bits")
     rest = (value << 1) ^ (value >> 63)
-    # Offsets and times stand in every fact: those of three bytes, and of six, are written without a loop.
-    if 0x4000 <= rest < 0x20_0000:
-        return bytes((rest & 0x7F | 0x80, rest >> 7 & 0x7F | 0x80, rest >> 14))
+    # Offsets, times and leases stand in every record: of up to four bytes, or of six, they are written without a loop.
+    if rest < _FOUR_BYTES:
+        if rest < 0x80:
+            return bytes((rest,))
+        if rest < 0x4000:
+            return bytes((rest & 0x7F | 0x80, rest >> 7))
+        if rest < 0x20_0000:
+            return bytes((rest & 0x7F | 0x80, rest >> 7 & 0x7F | 0x80, rest >> 14))
+        return bytes((rest & 0x7F | 0x80, rest >> 7 & 0x7F | 0x80, rest >> 14 & 0x7F | 0x80, rest >> 21))
     if _SIX_BYTES <= rest < _SEVEN_BYTES:
         low, high = rest & 0x1F_FFFF, rest >> 21
         return bytes(
