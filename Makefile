@@ -9,8 +9,16 @@ STAMP  := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/amends demo $(ARGS)
 
+# First what needs no server, on two cores at once; then, by itself, what starts brokers and waits for them with deadlines.
+ALONE := $(wildcard $(addprefix tests/,contract integration security upgrades chaos killing containers))
+ifdef ARGS
 test: $(STAMP)
 	$(BIN)/python -m pytest $(ARGS)
+else
+test: $(STAMP)
+	$(BIN)/python -m pytest -q -n 2 $(addprefix --ignore=,$(ALONE))
+	$(BIN)/python -m pytest -q $(ALONE)
+endif
 
 # The image, the compose file and every scene in containers, for real; where no Docker answers, root has one meanwhile.
 test-docker: $(STAMP)
