@@ -26,7 +26,7 @@ from amends.producers.flow import ScopeTerms
 from amends.producers.ledger import History, Listener, OnWritten
 from amends.producers.scope import Scope
 from amends.producers.scope_flow import OnExisting, Opening
-from amends.schemas.codec import UnreadableRecord, decode_as
+from amends.schemas.codec import UnreadableRecord
 from amends.schemas.commands import WorkflowEcho
 from amends.schemas.facts import StepEvent, WorkflowEvent
 from amends.tools.errors import AmendsError
@@ -109,7 +109,8 @@ class AgentProcess(Process):
         def heard(record: StoredRecord) -> None:
             if record.key != key or record.value is None:
                 return
-            echo = decode_as(WorkflowEcho, record.value)
+            echo = decoded(record.value)
+            assert isinstance(echo, WorkflowEcho)
             pipeline = self._pipeline
             at_ms = max(pipeline.schedule.now_ms + pipeline.delay_ms(), self._heard_at_ms)
             self._heard_at_ms = at_ms

@@ -22,7 +22,12 @@ class Chance(Random):
     """The same numbers as `Random`, for less: a run asks for a thousand of them."""
 
     def randint(self, a: int, b: int) -> int:
-        return a + self._randbelow(b - a + 1)  # type: ignore[attr-defined, no-any-return]
+        count = b - a + 1
+        bits = count.bit_length()
+        found = self.getrandbits(bits)
+        while found >= count:
+            found = self.getrandbits(bits)
+        return a + found
 
 
 @dataclass(slots=True)

@@ -41,7 +41,12 @@ class ProcessorProcess(Process):
         """Become the owner of the partition; whoever had it is a zombie from now on."""
         self._tenure += 1
         self._sleeps = False
-        self._step(self._own(), self._tenure)
+        own, tenure = self._own(), self._tenure
+
+        def go_on() -> None:
+            self._step(own, tenure, go_on)
+
+        go_on()
 
     def owns(self) -> bool:
         return self.alive and self.engine.holds(self.number)
@@ -74,7 +79,8 @@ class ProcessorProcess(Process):
                 if sent is None:
                     break
                 busy = True
-                pipeline.schedule.say(self.name, f"sends to {sent.topic} {sent.offset}")
+                if pipeline.schedule.tells:
+                    pipeline.schedule.say(self.name, f"sends to {sent.topic} {sent.offset}")
                 if pipeline.happens(pipeline.mix.duplicate):
                     self._again(sent)
             if not folded or pipeline.happens(0.3):
@@ -100,13 +106,13 @@ class ProcessorProcess(Process):
 
         self._pipeline.schedule.after(self._pipeline.chance.choice((1, 50, 3_000)), append)
 
-    def _step(self, own: Generator[str | int, None, None], tenure: int) -> None:
-        schedule = self._pipeline.schedule
+    def _step(self, own: Generator[str | int, None, None], tenure: int, go_on: Callable[[], None]) -> None:
+        pipeline = self._pipeline
+        schedule = pipeline.schedule
         if tenure != self._tenure:
             return
-        outage_ms = self._pipeline.outage_until_ms - schedule.now_ms
-        if outage_ms > 0:
-            schedule.after(outage_ms, lambda: self._step(own, tenure), self)
+        if pipeline.outage_until_ms > schedule.now_ms:
+            schedule.after(pipeline.outage_until_ms - schedule.now_ms, go_on, self)
             return
         try:
             atom = next(own)
@@ -116,19 +122,16 @@ class ProcessorProcess(Process):
             return
         if isinstance(atom, int):
             self._sleeps = True
-            self._sleeper = lambda: self._wake(own, tenure)
+            self._sleeper = lambda: self._wake(tenure, go_on)
             schedule.after(atom, self._sleeper, self)
             return
-        if not schedule.passes(self, atom):
-            return
-        schedule.after(
-            self._pipeline.chance.randint(0, 2) if self._pipeline.mix.slow else 0, lambda: self._step(own, tenure), self
-        )
+        if schedule.passes(self, atom):
+            schedule.after(pipeline.chance.randint(0, 2) if pipeline.mix.slow else 0, go_on, self)
 
-    def _wake(self, own: Generator[str | int, None, None], tenure: int) -> None:
+    def _wake(self, tenure: int, go_on: Callable[[], None]) -> None:
         if self._sleeps and tenure == self._tenure:
             self._sleeps = False
-            self._step(own, tenure)
+            go_on()
 
     def _came(self, record: StoredRecord) -> None:
         if self._sleeps and record.partition == self.number:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from tests.simulation.decoding import decoded
 from tests.simulation.lives import Belief
 from tests.simulation.pipeline import Pipeline
 from tests.simulation.schedule import Process
@@ -11,7 +12,6 @@ from tests.simulation.world import APPROVAL_MS
 
 from amends.processors.memory import StoredRecord
 from amends.schemas.approvals import TROUBLE
-from amends.schemas.codec import decode_as
 from amends.schemas.commands import Incident, IncidentState
 from amends.schemas.facts import Decision, Party, Resolution, WorkflowEvent, WorkflowStatus
 from amends.schemas.keys import forward_key
@@ -45,7 +45,8 @@ class Person(Process):
             self._pipeline.write(self, fact, lambda told: None)
 
     def _came(self, record: StoredRecord) -> None:
-        incident = decode_as(Incident, record.value or b"")
+        incident = decoded(record.value)
+        assert isinstance(incident, Incident)
         if incident.state is IncidentState.OPEN and incident.step_id is not None and incident.kind in RULED_ON:
             self._pipeline.schedule.after(LOOKS_AFTER_MS, lambda: self._rule(incident), self)
 
@@ -113,7 +114,8 @@ class Approver(Process):
         pipeline.broker.listeners.setdefault(pipeline.topics.incidents, []).append(self._came)
 
     def _came(self, record: StoredRecord) -> None:
-        incident = decode_as(Incident, record.value or b"")
+        incident = decoded(record.value)
+        assert isinstance(incident, Incident)
         if incident.state is IncidentState.OPEN and incident.kind == TROUBLE:
             after_ms = self._chance.choice((10, 500, 500, 3_000, APPROVAL_MS - 200, APPROVAL_MS + 500))
             self._pipeline.schedule.after(after_ms, lambda: self._rule(incident), self)

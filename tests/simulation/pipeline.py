@@ -7,13 +7,13 @@ from random import Random
 
 from tests.simulation.callbacks import Doors
 from tests.simulation.chances import Mishaps, Mix
+from tests.simulation.decoding import encoded
 from tests.simulation.schedule import Process, Schedule
 from tests.simulation.world import SETTLE_MS, Tool, World
 
 from amends.compensators.registry import MemoryRegistry
 from amends.processors.memory import MemoryBroker, StoredRecord
 from amends.processors.terms import Terms
-from amends.schemas.codec import encode
 from amends.schemas.facts import Fact, Resolution, StepEvent, Timeout, UndoEvent, WorkflowEvent
 from amends.schemas.keys import partition_for
 from amends.schemas.topics import Topics
@@ -118,7 +118,7 @@ class Pipeline:
         if lost and self.chance.random() < 0.5:
             schedule.after(self.delay_ms(), lambda: told(False), process)
             return
-        data = encode(fact)
+        data = encoded(fact)
         key, partition = fact.workflow_id.encode(), self.partition_of(fact.workflow_id)
         at_ms = max(schedule.now_ms + self.delay_ms(), process.written_at_ms)
         if at_ms < self.outage_until_ms:
@@ -128,7 +128,8 @@ class Pipeline:
 
         def arrive() -> None:
             stored = self.broker.append(self.topics.ledger, key=key, value=data, partition=partition)
-            schedule.say(self.ledger_name(partition), f"{stored.offset}: {in_words(fact)} (from {process.name})")
+            if schedule.tells:
+                schedule.say(self.ledger_name(partition), f"{stored.offset}: {in_words(fact)} (from {process.name})")
             if not lost:
                 schedule.after(answer_ms, lambda: told(stored), process)
 

@@ -159,7 +159,7 @@ class Run:
         self.chance = chance
         self.story: list[str] = []
         self._tell = tell
-        self.schedule = Schedule(scenario.faults, self._say)
+        self.schedule = Schedule(scenario.faults, self._say, tells=tell)
         scripts = everybody(scenario.scripts)
         tools = [tool for script in scripts for tool in script.tools]
         self.pipeline = Pipeline(self.schedule, scenario.mix, chance, tools, scenario.faults.mishaps)

@@ -49,7 +49,8 @@ class Process:
 class Schedule:
     """Runs what is due, in the order of time, and of asking where times are equal."""
 
-    def __init__(self, faults: Faults, say: Callable[[int, str, str], None]) -> None:
+    def __init__(self, faults: Faults, say: Callable[[int, str, str], None], *, tells: bool = True) -> None:
+        self.tells = tells  # somebody hears what is said; words that cost something are made only then
         self.now_ms = 1_000_000
         self.events = 0
         self.on_kill: Callable[[Process], None] = lambda process: None

@@ -136,7 +136,8 @@ class WorkerProcess(Process):
         command = decoded(record.value)
         assert isinstance(command, UndoCommand | ProbeCommand | ResendCommand)
         owner = self.next_owner()
-        self.pipeline.schedule.say(self.name, f"begins {_described(command)} as {owner}")
+        if self.pipeline.schedule.tells:
+            self.pipeline.schedule.say(self.name, f"begins {_described(command)} as {owner}")
         task = Task(
             self.pipeline.schedule,
             self,

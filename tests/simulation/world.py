@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 from amends.producers.outcome import qualified_name
@@ -133,6 +134,12 @@ GUARDED_KINDS: tuple[Kind, ...] = (
 """Calls that a person approves first."""
 
 
+@lru_cache(4_096)
+def _declared(tool: str, kind: Kind, account: str) -> tuple[Contract, bytes]:
+    contract = contract_of(tool, kind, account)
+    return contract, encode(contract)
+
+
 def contract_of(tool: str, kind: Kind, account: str = "") -> Contract:
     return Contract(
         tool,
@@ -188,8 +195,7 @@ class Tool:
     def __post_init__(self) -> None:
         if self.kind.irreversible:  # nothing names its lane but its name
             self.name = f"{self.kind.lane}.{self.name}"
-        self.contract = contract_of(self.name, self.kind, self.account)
-        self.contract_bytes = encode(self.contract)
+        self.contract, self.contract_bytes = _declared(self.name, self.kind, self.account)
         if self.kind.compares:
             self.capture = object()
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from amends.processors.emission import Emission
 from amends.processors.engine import CheckpointRefusedError
 from amends.schemas.keys import partition_for
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRecord:
+class StoredRecord(NamedTuple):
     """A record of a topic in memory."""
 
     topic: str

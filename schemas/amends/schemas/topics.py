@@ -28,18 +28,13 @@ class Topics:
     prefix: str = "amends"
     dead_letter_prefix: str = "dlq."
     lanes: tuple[str, ...] = ("default",)
+    ledger: str = field(init=False, repr=False)
+    workflows: str = field(init=False, repr=False)
+    incidents: str = field(init=False, repr=False)
 
-    @property
-    def ledger(self) -> str:
-        return f"{self.prefix}.ledger"
-
-    @property
-    def workflows(self) -> str:
-        return f"{self.prefix}.workflows"
-
-    @property
-    def incidents(self) -> str:
-        return f"{self.prefix}.incidents"
+    def __post_init__(self) -> None:
+        for name in ("ledger", "workflows", "incidents"):  # made once: they are asked for with every record
+            object.__setattr__(self, name, f"{self.prefix}.{name}")
 
     @property
     def ledger_dead_letters(self) -> str:
