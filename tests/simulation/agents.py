@@ -38,6 +38,26 @@ CHILD_LOOKS_EACH_MS = 50
 CHILD_LOOKS_MAX = 200
 
 
+_NOT_AT_ONCE = frozenset(
+    {
+        asks.WriteFact,
+        asks.AwaitStanding,
+        asks.AwaitEnd,
+        asks.AwaitPlan,
+        asks.AwaitOwed,
+        asks.AwaitFold,
+        asks.AwaitApproval,
+        asks.Follow,
+        asks.ReadHistory,
+        asks.ReadOthers,
+        asks.Invoke,
+        asks.ReadImage,
+        Begin,
+        Think,
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     task: Task
@@ -178,6 +198,9 @@ class AgentProcess(Process):
 
     def _perform(self, task: Task, effect: Any, answer: Callable[[Any], None]) -> None:
         scope, pipeline = self._scope, self._pipeline
+        if type(effect) not in _NOT_AT_ONCE:  # most are
+            answer(scope.at_once(effect))
+            return
         match effect:
             case asks.WriteFact(fact=fact):
                 noted = scope._noted(fact)
@@ -207,7 +230,7 @@ class AgentProcess(Process):
                 fails = pipeline.happens(pipeline.mix.question_fails / 3)
                 pipeline.schedule.after(pipeline.delay_ms(), lambda: answer(self._image(fails=fails)), self)
             case _:
-                answer(scope.at_once(effect))
+                raise AssertionError(effect)
 
     def _await_child(self, child: AgentProcess | None, answer: Callable[[Any], None], looks: int = 0) -> None:
         """Go on when a child is over, or nothing was heard of it for long."""

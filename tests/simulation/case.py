@@ -32,6 +32,7 @@ from amends.schemas.family import AS_OF, CHILD_STARTED_OFFSET, number_of
 from amends.schemas.keys import forward_key
 
 TRIGGERS = frozenset({WorkflowStatus.FAILED, WorkflowStatus.ROLLBACK_REQUESTED})
+_DEAD = UndoState.DEAD
 ENDS = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.NOT_EXECUTED})
 
 
@@ -53,7 +54,7 @@ class Case:
         self.workflow_ids: dict[str, str] = {}  # by step
         self.started: dict[str, int] = {}  # step -> offset of its first STARTED
         self.undo_started: dict[str, list[tuple[int, str, int]]] = defaultdict(list)  # step -> (offset, owner, number)
-        self.dead: dict[int, list[tuple[int, frozenset[str]]]] = defaultdict(list)  # instance -> (offset, dead steps)
+        self.dead: dict[int, list[tuple[int, list[str]]]] = defaultdict(list)  # instance -> (offset, dead steps)
         self.told: dict[str, frozenset[str]] = {}  # step -> steps it says it was built on
         self.absent: dict[str, int] = {}  # attempt -> when it was proven absent
         self.asked: set[str] = set()  # workflows whose undoing a person asked for
@@ -196,9 +197,7 @@ class Case:
                     self.over[step.step_id].append(offset)
         if not header.turns and header.started_offset not in self.dead:
             return  # nothing is to be undone
-        dead = frozenset(
-            step.step_id for step in workflow.steps if step.undo is not None and step.undo.state is UndoState.DEAD
-        )
+        dead = [step.step_id for step in workflow.steps if step.undo is not None and step.undo.state is _DEAD]
         kept = self.dead[header.started_offset]
         if not kept or kept[-1][1] != dead:
             kept.append((offset, dead))
@@ -225,5 +224,5 @@ class Case:
         found: set[str] = set()
         for at, dead in self.dead[instance]:
             if at <= offset:
-                found |= dead
+                found.update(dead)
         return frozenset(found)

@@ -118,17 +118,17 @@ class Task:
     ended: Callable[[Any], None] = field(default=lambda value: None)
 
     def start(self) -> None:
-        self._go_on(lambda: next(self.steps))
+        self._go_on(self.steps.send, None)
 
     def answer(self, value: Any) -> None:
-        self._go_on(lambda: self.steps.send(value))
+        self._go_on(self.steps.send, value)
 
     def throw(self, error: BaseException) -> None:
-        self._go_on(lambda: self.steps.throw(error))
+        self._go_on(self.steps.throw, error)
 
-    def _go_on(self, advance: Callable[[], Any]) -> None:
+    def _go_on(self, advance: Callable[[Any], Any], value: Any) -> None:
         try:
-            effect = advance()
+            effect = advance(value)
         except StopIteration as stop:
             self.ended(stop.value)
             return
