@@ -87,6 +87,21 @@ def test_a_repeat_of_the_start_of_a_child_that_lives_long_turns_nothing() -> Non
     assert made.phase("d") == "RUNNING"
 
 
+def test_a_repeated_start_of_a_forgotten_child_does_not_name_the_next_one() -> None:
+    """Seen by the simulation (seed 154): the second child of the id answered for both."""
+    made, _ = family()
+    time_passes(made, GRACE_MS + 1)
+    second = made.announce("p", "d")
+    made.start("d", parent="p", announced=second)
+    made.add(made.facts("d")[0])
+    made.did("d", "pack", SHIP)
+    made.settle()
+    made.failed("p")
+    made.settle()
+    assert made.undone == ["pack", "pay", "ship", "book"]
+    assert made.phase("p") == "COMPENSATED"
+
+
 def test_a_child_born_turned_is_turned_when_a_late_fact_has_it_folded_again() -> None:
     made = born_turned_and_forgotten()
     made.did("d", "ship", SHIP)

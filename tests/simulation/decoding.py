@@ -114,9 +114,9 @@ def shared_decoding() -> Iterator[None]:
     )
     before = [vars(module)[name] for module, name, _ in shared]
     for module, name, ours in shared:
-        vars(module)[name] = ours
+        setattr(module, name, ours)
     try:
         yield
     finally:
         for (module, name, _), real in zip(shared, before, strict=True):
-            vars(module)[name] = real
+            setattr(module, name, real)

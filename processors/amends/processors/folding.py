@@ -98,11 +98,12 @@ class Folding:
         """The STARTED of a child may come after its parent asked for its undoing, or long after that was forgotten."""
         workflow = self.slots.hot(slot)
         late = asking.is_late(fact, record.appended_at_ms, self._terms.grace_ms)
-        late = late and not asking.is_known(workflow.header.family, fact)
+        family = workflow.header.family
+        late = late and not asking.is_known(family, fact)
         self._fold_into(slot, fact, record)
         asked = unborn_of(self.slots, slot.workflow_key, fact)
         if late:
-            saga.born_late(workflow, fact, record.offset, record.appended_at_ms)
+            saga.born_late(workflow, fact, family, record.offset, record.appended_at_ms)
         elif asked is not None and asked is not slot:
             saga.born_turned(workflow, self.slots.hot(asked).header, record.offset, record.appended_at_ms)
 

@@ -38,6 +38,7 @@ from amends.processors.state import (
     DEFAULT_WORKFLOW_LEASE_MS,
     NOWHERE,
     RUNNING,
+    Family,
     Header,
     Step,
     UndoState,
@@ -348,15 +349,16 @@ def born_turned(workflow: Workflow, asked: Header, offset: int, at_ms: int) -> N
     closing.close(workflow, offset, at_ms)
 
 
-def born_late(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: int) -> None:
+def born_late(workflow: Workflow, fact: WorkflowEvent, family: Family | None, offset: int, at_ms: int) -> None:
     """A child was begun, or resumed, so late after its parent announced it that what the parent asked since may be
-    forgotten. What begins so is turned, and nobody's child: the parent's requests mean one that began in time."""
+    forgotten. What begins or is resumed so is turned. Nor does that announcement name it: `family`, whose child it was
+    before, stays; the parent's requests mean one that began in time."""
+    if workflow.header.family != family:
+        workflow.put_header(replace(workflow.header, family=family))
     header = workflow.header
     if header.armed_offset != offset:
         return  # the STARTED was refused, or what it meant is closed
-    if header.started_offset == offset:
-        workflow.put_header(replace(header, family=None))
-    elif not asking.is_of(header.family, fact):
+    if header.started_offset != offset and not asking.is_of(family, fact):
         return
     turning.turn(workflow, in_words(f"begun too late after {fact.parent_workflow_id} announced it"), offset, at_ms)
     closing.close(workflow, offset, at_ms)
