@@ -33,8 +33,12 @@ class Changelog:
     def __init__(self) -> None:
         self.written: list[tuple[bytes, Mark]] = []
         self.answers: list[asyncio.Future[None]] = []
+        self.takes = asyncio.Event()
+        """Unset: the client is full, and whoever writes waits."""
+        self.takes.set()
 
     async def write(self, partition: int, key: bytes, value: bytes | None, mark: Mark) -> Awaitable[Any]:
+        await self.takes.wait()
         self.written.append((key, mark))
         self.answers.append(asyncio.get_running_loop().create_future())
         return self.answers[-1]
@@ -129,6 +133,28 @@ async def test_what_is_being_written_of_a_partition_that_was_taken_away_is_never
     assert SEAL_KEY not in [key for key, _ in held.changelog.written]
 
 
+async def test_of_a_partition_that_was_taken_away_what_waits_for_the_client_is_never_written() -> None:
+    held = Held()
+    held.changelog.takes.clear()
+    held.keeper.advance(0)
+    held.keeper.advance(1_000)
+    await turns()
+    held.keeper.drop()
+    held.changelog.takes.set()
+    await turns()
+    assert held.changelog.written == []
+
+
+async def test_a_last_checkpoint_of_a_partition_that_was_taken_away_meanwhile_is_never_sealed() -> None:
+    held = Held()
+    last = asyncio.create_task(held.keeper.last())
+    await turns()
+    held.keeper.drop()
+    held.changelog.answer()
+    await last
+    assert SEAL_KEY not in [key for key, _ in held.changelog.written]
+
+
 async def kept(held: Held) -> None:
     """Confirm what was emitted, and answer until a checkpoint is kept."""
     for number, _ in held.tenure.emissions(0, timers=False):
@@ -209,7 +235,7 @@ async def test_nothing_leaves_the_agents_body_and_the_fact_is_not_done() -> None
     told: list[EngineError] = []
     engine.on_failure = told.append
     engine.write = Changelog().write
-    engine._hold(Taken(Tenure(0, Raising(0, TOPICS), 0), 0, 0, []))
+    engine._holding.hold(Taken(Tenure(0, Raising(0, TOPICS), 0), 0, 0, []))
     message = SimpleNamespace(partition=0, offset=0, timestamp=1.0, key=b"a", value=b"fact", headers=[])
     done: list[object] = []
 

@@ -87,3 +87,20 @@ def test_health_turns_bad_without_progress_and_good_again_with_it() -> None:
 
 def test_a_processor_that_has_not_begun_is_not_healthy() -> None:
     assert not ProcessorHealth(Progress, STALL_MS, lambda: 0)().healthy
+
+
+def test_a_partition_that_stands_still_among_others_that_move_ends_the_process() -> None:
+    looks = [
+        (n * 1_000, Progress(n, folded=n, lag=9, partitions=(0, 1), waiting=((0, n, 6), (1, 7, 3)))) for n in range(11)
+    ]
+    *before, last = verdicts(*looks)
+    assert before == [None] * 10
+    assert last is not None
+    assert "no fact was folded in partitions [1] for 10000 ms" in last
+
+
+def test_a_partition_where_nothing_waits_or_of_which_nobody_knows_may_stand() -> None:
+    idle = [(n * 1_000, Progress(n, folded=n, lag=6, waiting=((0, n, 6), (1, 7, 0)))) for n in range(20)]
+    assert verdicts(*idle) == [None] * 20
+    away = [(n * 1_000, Progress(n, folded=n, lag=6, waiting=((1, 7, 3),) if n % 9 else ())) for n in range(20)]
+    assert verdicts(*away) == [None] * 20

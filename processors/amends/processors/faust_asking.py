@@ -29,7 +29,8 @@ Answer = TypeVar("Answer")
 
 
 class Asking:
-    """Used in one loop. One question at a time."""
+    """Used in one loop. Short questions, takeovers and sweeps have a thread each: a sweep may read a whole changelog,
+    and nobody is to wait for it."""
 
     def __init__(
         self, kafka: KafkaSettings, settings: ProcessorSettings, fold: FoldFactory, progressed: Callable[[int], bool]
@@ -38,24 +39,25 @@ class Asking:
         self._group = settings.application_id
         self._takeover = FaustTakeover(kafka, settings.application_id, fold, progressed)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="amends-asking")
-        self._long = ThreadPoolExecutor(max_workers=1, thread_name_prefix="amends-takeover")
+        self._takeovers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="amends-takeover")
+        self._sweeps = ThreadPoolExecutor(max_workers=1, thread_name_prefix="amends-sweep")
         self._reader: PartitionReader | None = None  # of the first thread
         self._stood: Mapping[TopicPartition, int] = {}
 
     async def take(self, partitions: Collection[int], refold: Collection[int]) -> list[Taken]:
         """See `FaustTakeover.take`."""
-        return await self._in(self._long, functools.partial(self._takeover.take, partitions, refold))
+        return await self._in(self._takeovers, functools.partial(self._takeover.take, partitions, refold))
 
     async def late_records(
-        self, partition: int, since: int, rank: Rank
+        self, partition: int, since: int, rank: Rank, goes_on: Callable[[int], bool]
     ) -> tuple[list[tuple[bytes, Value, Mark]], int, Rank]:
-        """See `faust_takeover.late_records`."""
+        """See `faust_takeover.late_records`. `goes_on` is asked in another thread."""
 
         def read() -> tuple[list[tuple[bytes, Value, Mark]], int, Rank]:
             with PartitionReader(reading_fast(self._kafka)) as reader:
-                return late_records(self._kafka, reader, partition, since, rank)
+                return late_records(self._kafka, reader, partition, since, rank, goes_on)
 
-        return await self._in(self._long, read)
+        return await self._in(self._sweeps, read)
 
     async def ledger_begins(self, partition: int) -> int:
         """Return the oldest offset of the ledger's partition. Raises ReadTimedOut."""
@@ -63,12 +65,12 @@ class Asking:
         return await self._in(self._thread, lambda: self._mine().watermarks(place)[0])
 
     async def ledger_ends(self, partitions: Iterable[int]) -> dict[int, EndObserved]:
-        """Return where partitions of the ledger end; nothing if the broker is away."""
+        """Return where partitions of the ledger end; nothing if the broker is away: timers wait then."""
         places = [TopicPartition(self._kafka.topics.ledger, partition) for partition in partitions]
         try:
             ends = await self._in(self._thread, lambda: self._mine().observe_ends(places, REQUEST_MS))
         except ReadTimedOut as late:
-            logger.warning("timers wait: %s", late)
+            logger.warning("where the ledger ends is not known, and timers wait: %s", late)
             return {}
         return {place.partition: end for place, end in ends.items()}
 
@@ -78,14 +80,11 @@ class Asking:
         ends = await self._in(self._thread, lambda: self._mine().ends(topic, partitions))
         return {place.partition: end for place, end in ends.items()}
 
-    async def lag(self, next_offsets: Mapping[int, int]) -> int | None:
-        """Return how many facts wait, None if the broker is away.
-
-        Without partitions of one's own it is what waits in those that nobody has moved since the last question: a group
-        that gives nobody anything is a stall like any other.
-        """
+    async def idle_lag(self) -> int | None:
+        """Return how many facts wait in partitions that nobody has moved since the last question, None if the broker is
+        away: where a group gives nobody anything, that is a stall like any other."""
         try:
-            return await self._in(self._thread, lambda: self._lag(next_offsets))
+            return await self._in(self._thread, self._idle_lag)
         except KafkaFault:
             return None
 
@@ -98,14 +97,12 @@ class Asking:
 
         self._thread.submit(end)
         self._thread.shutdown()
-        self._long.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._takeovers, self._sweeps):  # both look whether they are to go on
+            pool.shutdown(wait=False, cancel_futures=True)
 
-    def _lag(self, next_offsets: Mapping[int, int]) -> int:
-        reader, topic = self._mine(), self._kafka.topics.ledger
-        asked = next_offsets or range(self._kafka.partitions)
-        ends = reader.observe_ends([TopicPartition(topic, partition) for partition in asked], REQUEST_MS)
-        if next_offsets:
-            return sum(max(0, end.offset - next_offsets[place.partition]) for place, end in ends.items())
+    def _idle_lag(self) -> int:
+        places = [TopicPartition(self._kafka.topics.ledger, partition) for partition in range(self._kafka.partitions)]
+        ends = self._mine().observe_ends(places, REQUEST_MS)
         stand = dict.fromkeys(ends, 0) | committed_offsets(self._kafka, self._group, ends, REQUEST_MS)
         stood, self._stood = self._stood, stand
         still = [place for place in stand if stood.get(place) == stand[place]]

@@ -1,13 +1,14 @@
 """The engine for teams that run Faust: one agent, one table, at least once.
 
-Faust brings the facts, in its agent, and takes the changelog; partitions come and go as it says. The rest is what the
-default engine has: the fold's emissions are confirmed writes of our own client, sent in the agent right after the fold;
-a checkpoint follows behind them. All of it runs in Faust's loop; what blocks is asked in a thread (`faust_asking`).
+Faust brings the facts, in its agent, and takes the changelog; partitions come and go as it says (`faust_holding`). The
+rest is what the default engine has (`serving`): the fold's emissions are confirmed writes of our own client, sent in
+the agent right after the fold; a checkpoint follows behind them. All of it runs in Faust's loop; what blocks is asked
+in threads (`faust_asking`).
 
 What goes wrong, and what happens then:
 
 - a fact is missing: the ledger is read from it again, for Faust loses some when it rebalances; if the ledger does not
-  hold it, or it stays away, the process ends before anything behind it is folded;
+  hold it, or it stays away, the process ends before anything behind it is folded (`faust_rewinds`);
 - a record is not acknowledged, ours or Faust's: the process ends before its checkpoint is sealed;
 - the group goes on without us: partitions are dropped, and nothing of theirs is written any more. Whoever slept for so
   long that this may have happened is silent until the group has told;
@@ -20,42 +21,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from faust.types import TP, ConsumerT, EventT
+from faust.types import ConsumerT, EventT
 
 from amends.kafka.errors import KafkaFault
 from amends.kafka.settings import KafkaSettings
-from amends.processors.emitter import EmissionLostError, Emitter
-from amends.processors.engine import EngineError, Faults, FoldFactory, LedgerHoleError, no_faults
+from amends.processors.emitter import EmissionLostError
+from amends.processors.engine import EngineError, Faults, FoldFactory, no_faults
 from amends.processors.faust_asking import Asking
-from amends.processors.faust_changelog import Rank
+from amends.processors.faust_changelog import Mark
 from amends.processors.faust_facts import LedgerMessage
+from amends.processors.faust_figures import Figures
+from amends.processors.faust_holding import Holding
 from amends.processors.faust_keeper import Acknowledge, FaustKeeper, Write
 from amends.processors.faust_options import heartbeat_ms
+from amends.processors.faust_rewinds import Rewinds
 from amends.processors.faust_sweeps import Sweeps
-from amends.processors.faust_takeover import Taken
 from amends.processors.faust_wakefulness import Wakefulness
-from amends.processors.rereader import Rereader
-from amends.processors.restoring import InterruptedTakeoverError
+from amends.processors.serving import Serving, due_of, wall_ms
 from amends.processors.settings import ProcessorSettings
-from amends.processors.tenure import hole_in_words
 from amends.processors.watchdog import Progress
 from amends.schemas.topics import COMPACTION_LAG_MS
 
 logger = logging.getLogger(__name__)
 
 IDLE_S, BUSY_S = 0.02, 0.003
-LOOK_AGAIN_MS = 50
-LAG_EVERY_MS = 5_000
-LAST_CHECKPOINT_S = 5.0
-TAKE_AGAIN_S = 1.0
-REWIND_AGAIN_S = 1.0
-REWINDS_MAX = 20
-"""In one tenure: so often may Faust lose facts before it is better to start anew."""
 
 
 class BrokerFaultError(EngineError):
@@ -84,28 +76,27 @@ class FaustEngine:
         faults: Faults = no_faults,
         sweep_ms: int = COMPACTION_LAG_MS // 3,
     ) -> None:
-        self._kafka = kafka
-        self._settings = settings
-        self._faults = faults
-        self._to_refold = set(range(kafka.partitions)) if refold else set[int]()
+        self._stopping = False
         self._asking = Asking(kafka, settings, fold, self._restored)
-        self._emitter = Emitter(
-            kafka, deadline_ms=settings.emission_deadline_ms, queue_max=2 * settings.unconfirmed_max
-        )
-        self._rereader = Rereader(kafka)
-        self._keepers: dict[int, FaustKeeper] = {}
-        self._assignment = 0  # counts what the group took away
-        self._taking: tuple[int, ...] = ()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._timing = False
+        self._serving = Serving(kafka, settings)
         self._sweeps = Sweeps(self._asking, first_ms=2 * settings.session_timeout_ms, every_ms=sweep_ms)
+        self._rewinds = Rewinds(kafka.topics.ledger, self._asking.ledger_begins, lambda: self.consumer())  # noqa: PLW0108  # it is told later
         beat_ms = heartbeat_ms(settings)
         self._wakefulness = Wakefulness(slept_ms=settings.session_timeout_ms - beat_ms, silent_ms=2 * beat_ms)
-        self._stopping = False
-        self._lag_at_ms = 0
-        self._turns = self._folded = self._records = self._kept = self._refused = 0
-        self._lag: int | None = None
-        self._progress = Progress()
+        self._holding = Holding(
+            self._asking.take,
+            self._serving,
+            self._sweeps,
+            self._rewinds,
+            self._wakefulness,
+            refold=set(range(kafka.partitions)) if refold else set(),
+            checkpoint_ms=settings.checkpoint_ms,
+            write=self._write,
+            faults=faults,
+        )
+        self._figures = Figures(self._asking, self._serving, self._holding)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._timing = False
         self.failure: EngineError | None = None
         self.on_failure: Callable[[EngineError], object] = lambda error: None
         """Called once, when the process must end."""
@@ -119,7 +110,7 @@ class FaustEngine:
     @property
     def progress(self) -> Progress:
         """Where the loop last was. Any thread may ask."""
-        return self._progress
+        return self._figures.progress
 
     def fail(self, error: BaseException) -> None:
         """The process must end. Only the first reason counts."""
@@ -136,9 +127,9 @@ class FaustEngine:
         """Fold what Faust brings. Never raises but for cancellation: Faust would take the fact for done."""
         try:
             await self._wakefulness.awake()
-            while self._emitter.unconfirmed > self._settings.unconfirmed_max:  # noqa: ASYNC110  # told by another thread
+            while self._serving.is_full:  # noqa: ASYNC110  # told by another thread
                 await asyncio.sleep(BUSY_S)
-            keeper = self._keepers.get(event.message.partition)
+            keeper = self._holding.keeper(event.message.partition)
             if keeper is not None and self.failure is None:
                 await self._fold(keeper, event, acknowledge)
         except asyncio.CancelledError:
@@ -147,53 +138,13 @@ class FaustEngine:
             self.fail(error)
 
     async def _fold(self, keeper: FaustKeeper, event: EventT[Any], acknowledge: Acknowledge) -> None:
-        record, tenure = LedgerMessage(event), keeper.tenure
-        if record.offset > tenure.next_offset:
-            await self._rewind(keeper, record.offset)
+        record = LedgerMessage(event)
+        if not await self._rewinds.comes_in_order(keeper, record.offset):
             return
-        keeper.rewind_again_at_s = None
-        if tenure.take(record):
-            self._folded += 1
-            self._emitter.send(tenure, tenure.emissions(_now_ms(), timers=False))
+        if keeper.tenure.take(record):
+            self._figures.folded += 1
+            self._serving.send(keeper.tenure)
         await keeper.done(record.offset, event, acknowledge)
-
-    async def _rewind(self, keeper: FaustKeeper, found: int) -> None:
-        """What must come next did not. Read it again, if it is there; what comes meanwhile comes again.
-
-        Of the batch at hand Faust hands over the rest, and takes what it handed over for where it is: what is read
-        again then counts as old, and is thrown away. So the partition is paused until that batch is through, and if
-        what must come still does not, it is asked for once more.
-        """
-        now_s = time.monotonic()
-        if keeper.rewind_again_at_s is not None and now_s < keeper.rewind_again_at_s:
-            return
-        keeper.rewind_again_at_s = now_s + REWIND_AGAIN_S
-        partition, wanted = keeper.partition, keeper.tenure.next_offset
-        try:
-            begins = await self._asking.ledger_begins(partition)
-        except KafkaFault as fault:
-            logger.warning("ledger partition %d: %d came and %d must: %s", partition, found, wanted, fault)
-            keeper.is_passed = True  # asked again by the loop, whether or not a fact comes
-            return
-        keeper.rewinds += 1
-        if begins > wanted or keeper.rewinds > REWINDS_MAX:
-            raise LedgerHoleError(hole_in_words(partition, wanted, max(begins, found)))
-        logger.warning("ledger partition %d: %d came and %d must; reading from there", partition, found, wanted)
-        if self._keepers.get(partition) is keeper:
-            place, consumer = TP(self._kafka.topics.ledger, partition), self.consumer()
-            consumer.pause_partitions({place})
-            await asyncio.sleep(LOOK_AGAIN_MS / 1000)
-            if self._keepers.get(partition) is keeper:
-                await consumer.seek_wait({place: wanted})
-            consumer.resume_partitions({place})
-
-    def _begin_rewinds(self) -> None:
-        """Where the group stands behind what must come next (a state built anew), no fact may ever come to say so."""
-        passed = [keeper for keeper in self._keepers.values() if keeper.is_passed]
-        if passed and not self.is_rebalancing():  # else Faust goes to where the group stands after us
-            for keeper in passed:
-                keeper.is_passed = False
-                self._begin(self._rewind(keeper, keeper.tenure.next_offset))
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -201,58 +152,45 @@ class FaustEngine:
         """Do everything that no fact brings, until `leave`. Never raises but for cancellation."""
         while not self._stopping and self.failure is None:
             try:
-                self._turn(_now_ms())
+                self._turn(wall_ms())
             except Exception as error:
                 self.fail(error)
-            busy = self._emitter.unconfirmed or any(k.is_committing for k in self._keepers.values())
+            busy = self._serving.unconfirmed or any(keeper.is_committing for keeper in self._holding)
             await asyncio.sleep(BUSY_S if busy else IDLE_S)
 
     def _turn(self, now_ms: int) -> None:
-        self._emitter.confirm(self._is_held)
+        self._serving.confirm()
         if not self._wakefulness.look():
-            self._fold_again()
-            for keeper in self._keepers.values():
+            self._serving.fold_again()
+            for keeper in self._holding:
                 keeper.advance(now_ms)
             self._begin_timers(now_ms)
             self._begin_rewinds()
             for keeper in self._sweeps.due(now_ms):
                 self._begin(self._sweeps.sweep(keeper, now_ms))
-        if now_ms >= self._lag_at_ms:
-            self._lag_at_ms = now_ms + LAG_EVERY_MS
-            self._begin(self._look_at_lag())
-        self._report()
-
-    def _fold_again(self) -> None:
-        for keeper in self._keepers.values():
-            stretch = keeper.tenure.fold.refolding()
-            if stretch is not None:
-                self._rereader.want(keeper.tenure, stretch)
-        for tenure, read in self._rereader.take():
-            tenure.refolded(read)
-            self._emitter.send(tenure, tenure.emissions(_now_ms(), timers=False))
+        if self._figures.is_lag_due(now_ms):
+            self._begin(self._figures.look_at_lag())
+        self._figures.report()
 
     def _begin_timers(self, now_ms: int) -> None:
-        due = [k for k in self._keepers.values() if k.look_again_at_ms <= now_ms and k.tenure.due(now_ms)]
+        due = due_of(self._holding, now_ms)
         if due and not self._timing:
             self._timing = True
             self._begin(self._look_at_timers(due))
 
     async def _look_at_timers(self, due: list[FaustKeeper]) -> None:
-        """Time that no fact has brought is the broker's to tell, as with the default engine."""
         try:
             ends = await self._asking.ledger_ends([keeper.partition for keeper in due])
             await self._wakefulness.awake()
-            now_ms = _now_ms()
-            for keeper in due:
-                if keeper.is_dropped:
-                    continue
-                end = ends.get(keeper.partition)
-                if end is not None and end.offset == keeper.tenure.next_offset:
-                    keeper.tenure.saw_time(end.observed_at_ms)
-                self._emitter.send(keeper.tenure, keeper.tenure.emissions(now_ms, timers=True))
-                keeper.look_again_at_ms = now_ms + LOOK_AGAIN_MS * (1 if ends else 20)
+            self._serving.look_at_timers([keeper for keeper in due if not keeper.is_dropped], ends)
         finally:
             self._timing = False
+
+    def _begin_rewinds(self) -> None:
+        if self.is_rebalancing():  # Faust goes to where the group stands after us
+            return
+        for keeper in self._rewinds.due():
+            self._begin(self._rewinds.go_back(keeper, keeper.tenure.next_offset))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         async def guarded() -> None:
@@ -271,47 +209,13 @@ class FaustEngine:
 
     async def take(self, partitions: frozenset[int]) -> None:
         """Become the owner of exactly these partitions. Never raises but for cancellation."""
-        self._wakefulness.is_member()
-        number = self._assignment
-        self._taking = tuple(sorted(partitions))
-        logger.info("taking over ledger partitions %s", list(self._taking))
-        began_at = time.monotonic()
-        taken: list[Taken] | None = None
-        while taken is None:
-            try:
-                taken = await self._asking.take(partitions, frozenset(self._to_refold))
-            except InterruptedTakeoverError:
-                return
-            except KafkaFault as fault:
-                logger.warning("taking over ledger partitions %s again: %s", list(self._taking), fault)
-                await asyncio.sleep(TAKE_AGAIN_S)
-            except Exception as error:
-                self.fail(error)
-                return
-            if number != self._assignment or self._stopping:
-                return  # they were taken away meanwhile
-        await self._wakefulness.awake()  # who slept while it read may have been replaced
-        if number != self._assignment or self._stopping:
-            return
-        self._taking = ()
-        for each in taken:
-            self._hold(each)
-        logger.info("took over ledger partitions %s in %.1f s", sorted(partitions), time.monotonic() - began_at)
-        self._report()
-
-    def _hold(self, taken: Taken) -> None:
-        tenure = taken.tenure
-        self._keepers[tenure.partition] = keeper = FaustKeeper(
-            taken,
-            writer=secrets.randbits(62),
-            checkpoint_ms=self._settings.checkpoint_ms,
-            write=self.write,
-            awake=self._wakefulness.awake,
-            faults=self._faults,
-        )
-        self._sweeps.hold(keeper, taken.end, Rank(taken.era, tenure.next_offset - 1), _now_ms())
-        # All that is emitted is a function of state: what the owner before did not get out comes out now.
-        self._emitter.send(tenure, tenure.emissions(_now_ms(), timers=False))
+        try:
+            await self._holding.take(partitions, lambda: not self._stopping)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self.fail(error)
+        self._figures.report()
 
     async def changelog_ends(self, partitions: frozenset[int]) -> dict[int, int]:
         """Return where the changelog ends; nothing if nobody tells: then Faust reads it, for nothing."""
@@ -322,77 +226,34 @@ class FaustEngine:
             return {}
 
     async def revoked(self) -> None:
-        """Give everything up: a rebalance takes all and gives anew."""
-        self._assignment += 1
-        self._taking = ()
+        """Give everything up: a rebalance takes all and gives anew. Never raises but for cancellation."""
         try:
-            if not self._wakefulness.look() and self.failure is None:
-                await asyncio.wait_for(self._last_checkpoints(), LAST_CHECKPOINT_S)
-        except (TimeoutError, EngineError, EmissionLostError) as fault:
-            logger.warning("no last checkpoint of partitions %s: %s", sorted(self._keepers), fault)
-        finally:
-            self._drop()
+            await self._holding.give_up(keep=self.failure is None)
+        except asyncio.CancelledError:
+            raise
+        except (TimeoutError, EngineError, EmissionLostError, KafkaFault) as fault:
+            logger.warning("no last checkpoint: %s", fault or "it took too long")
+        except Exception as error:
+            self.fail(error)
+        self._figures.report()
 
     async def leave(self) -> None:
-        """Stop after a last checkpoint. Never raises."""
+        """Stop after a last checkpoint, if that can be had. Never raises but for cancellation."""
         await self.revoked()
         self._stopping = True
-
-    async def _last_checkpoints(self) -> None:
-        while self._emitter.unconfirmed:
-            self._emitter.confirm(self._is_held)
-            await asyncio.sleep(BUSY_S)
-        await asyncio.gather(*(keeper.last() for keeper in self._keepers.values()))
-
-    def _drop(self) -> None:
-        silent = self._wakefulness.look()
-        for keeper in self._keepers.values():
-            if keeper.is_committing and silent:
-                self._refused += 1
-            keeper.drop()
-            self._rereader.drop(keeper.tenure)
-            self._kept += keeper.kept
-        # What was built anew and never kept is built anew by whoever takes it, this process too.
-        self._to_refold -= {partition for partition, keeper in self._keepers.items() if keeper.kept}
-        self._keepers = {}
-        self._sweeps.drop()
-        self._report()
 
     def close(self) -> None:
         """Let go of clients and threads. Once, when the loop has ended."""
         self._stopping = True
-        self._rereader.close()
-        self._emitter.close()
+        self._serving.close()
         self._asking.close()
 
-    def _is_held(self, tenure: object) -> bool:
-        return any(keeper.tenure is tenure for keeper in self._keepers.values())
-
-    # --- figures ------------------------------------------------------------------------------------------------------
+    def _write(self, partition: int, key: bytes, value: bytes | None, mark: Mark) -> Awaitable[Awaitable[Any]]:
+        return self.write(partition, key, value, mark)
 
     def _restored(self, records: int) -> bool:
-        self._records += records  # in the thread that asks
+        self._figures.restored += records  # in the thread that asks
         return not self._stopping
-
-    async def _look_at_lag(self) -> None:
-        self._lag = await self._asking.lag({k.partition: k.tenure.next_offset for k in self._keepers.values()})
-
-    def _report(self) -> None:
-        self._turns += 1
-        keepers = self._keepers.values()
-        self._progress = Progress(
-            turns=self._turns,
-            folded=self._folded,
-            kept=self._kept + sum(keeper.kept for keeper in keepers),
-            lag=self._lag,
-            partitions=tuple(sorted(self._keepers)),
-            taking=self._taking,
-            restored=self._records,
-            unconfirmed=self._emitter.unconfirmed,
-            emitted=self._emitter.emitted,
-            refused=self._refused,
-            committing=tuple((keeper.partition, keeper.begun) for keeper in keepers if keeper.is_committing),
-        )
 
 
 def _in_words(error: BaseException) -> EngineError:
@@ -401,7 +262,3 @@ def _in_words(error: BaseException) -> EngineError:
     if isinstance(error, EmissionLostError | KafkaFault):
         return BrokerFaultError(str(error))
     return EngineError(f"{type(error).__name__}: {error}")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -56,11 +56,6 @@ class FaustKeeper:
         self.begun = 0
         """Checkpoints that were begun."""
         self.kept = 0
-        self.is_passed = taken.is_passed
-        """Faust would begin behind what must come next."""
-        self.rewind_again_at_s: float | None = None
-        """While what must come next is read again: when to ask for it once more. Monotonic."""
-        self.rewinds = 0
         self._ends = False
         self._era = taken.era
         self._again = taken.again

@@ -12,6 +12,7 @@ from amends.kafka.errors import KafkaFault
 from amends.processors.faust_asking import Asking
 from amends.processors.faust_changelog import Rank
 from amends.processors.faust_keeper import FaustKeeper
+from amends.processors.restoring import InterruptedTakeoverError
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,11 @@ class Sweeps:
         if held is None:
             return
         try:
-            again, end, rank = await self._asking.late_records(keeper.partition, held.since, held.rank)
+            again, end, rank = await self._asking.late_records(
+                keeper.partition, held.since, held.rank, lambda _: not keeper.is_dropped
+            )
+        except InterruptedTakeoverError:
+            return
         except KafkaFault as fault:
             logger.warning("changelog partition %d is swept later: %s", keeper.partition, fault)
             held.at_ms = now_ms + self._first_ms

@@ -34,9 +34,8 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A partition that may be folded now. `era` is the one its records are to be written in, `end` where the changelog
-    ended, `again` what is to be written again of it, `ahead` what is to be written over, `sealed` the rank of
-    the state. `is_passed`: the group stands
-    behind what must come next."""
+    ended, `again` what is to be written again of it, `ahead` what is to be written over, `sealed` the rank of the
+    state. `is_passed`: the group stands behind what must come next."""
 
     tenure: Tenure
     era: int
@@ -130,7 +129,12 @@ def restored(
 
 
 def late_records(
-    kafka: KafkaSettings, reader: PartitionReader, partition: int, since: int, rank: Rank
+    kafka: KafkaSettings,
+    reader: PartitionReader,
+    partition: int,
+    since: int,
+    rank: Rank,
+    progressed: Callable[[int], bool] = lambda _: True,
 ) -> tuple[list[tuple[bytes, Value, Mark]], int, Rank]:
     """Return what is to be written again of a partition, where its changelog ends, and the highest mark up to there.
 
@@ -139,6 +143,12 @@ def late_records(
 
     Args:
         rank: the highest before `since`.
+        progressed: told of records read, a batch at a time; returns False to break off.
+
+    Raises:
+        StateUnreadableError: somebody else wrote to the changelog.
+        InterruptedTakeoverError: `progressed` said so.
+        KafkaFault: the broker did not do its part.
     """
     topic = kafka.topics.changelog(FAUST)
     ends = reader.ends(topic, [partition])
@@ -152,7 +162,9 @@ def late_records(
                     found = mark_of(record.headers).rank
                 falls = falls or found < rank
                 rank = max(rank, found)
-    return (restored(reader, ends)[partition].again if falls else []), end, rank
+        if not progressed(len(records)):
+            raise InterruptedTakeoverError
+    return (restored(reader, ends, progressed)[partition].again if falls else []), end, rank
 
 
 def _with_left(found: Restored, is_left: bool) -> Restored:

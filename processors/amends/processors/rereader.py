@@ -30,7 +30,8 @@ class Rereader:
         self._kafka = kafka
         self._wanted: SimpleQueue[tuple[Tenure, Stretch] | None] = SimpleQueue()
         self._ended: deque[tuple[Tenure, Stretch, Exception | None]] = deque()
-        self._unwanted: set[Tenure] = set()
+        self._out: set[Tenure] = set()  # of which a stretch is read, or waits for that
+        self._unwanted: set[Tenure] = set()  # of these, whose partitions were given up
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -39,11 +40,12 @@ class Rereader:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="amends-reread", daemon=True)
             self._thread.start()
+        self._out.add(tenure)
         self._wanted.put((tenure, stretch))
 
     def drop(self, tenure: Tenure) -> None:
         """A partition is given up: nobody waits for its stretch."""
-        if self._thread is not None:
+        if tenure in self._out:
             self._unwanted.add(tenure)
 
     def take(self) -> list[tuple[Tenure, Stretch]]:
@@ -55,6 +57,7 @@ class Rereader:
         taken: list[tuple[Tenure, Stretch]] = []
         while self._ended:
             tenure, stretch, fault = self._ended.popleft()
+            self._out.discard(tenure)
             if tenure in self._unwanted:
                 self._unwanted.discard(tenure)
             elif fault is not None:

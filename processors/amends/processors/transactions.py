@@ -27,14 +27,13 @@ from amends.kafka.reader import PartitionReader
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.processors.checkpoints import Keeper
-from amends.processors.emitter import EmissionLostError, Emitter
+from amends.processors.emitter import EmissionLostError
 from amends.processors.engine import CheckpointRefusedError, Faults, FoldFactory, no_faults
 from amends.processors.rejoining import Rejoining
-from amends.processors.rereader import Rereader
 from amends.processors.restoring import InterruptedTakeoverError
+from amends.processors.serving import Serving, due_of, waiting_of, wall_ms
 from amends.processors.settings import ProcessorSettings
 from amends.processors.takeover import Takeover
-from amends.processors.tenure import Tenure
 from amends.processors.watchdog import Progress
 
 logger = logging.getLogger(__name__)
@@ -43,8 +42,6 @@ IDLE_MS = 100
 """Longest wait for a record: how late a stop is noticed."""
 WAITING_MS = 5
 """Longest wait while a checkpoint is on its way."""
-LOOK_AGAIN_MS = 50
-"""Between two looks at due timers of a partition that brought nothing new."""
 LAG_EVERY_MS = 5_000
 REQUEST_MS = 1_000
 LAST_CHECKPOINT_S = 5.0
@@ -73,10 +70,7 @@ class TransactionalEngine:
         self._to_refold = set(range(kafka.partitions)) if refold else set[int]()
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(max_workers=max(4, kafka.partitions), thread_name_prefix="amends-checkpoint")
-        self._emitter = Emitter(
-            kafka, deadline_ms=settings.emission_deadline_ms, queue_max=2 * settings.unconfirmed_max
-        )
-        self._rereader = Rereader(kafka)
+        self._serving = Serving(kafka, settings)
         self._takeover = Takeover(
             kafka,
             settings.application_id,
@@ -119,8 +113,7 @@ class TransactionalEngine:
                     self._count_fault(fault)
         finally:
             self._drop(list(self._keepers))
-            self._rereader.close()
-            self._emitter.close()
+            self._serving.close()
             self._pool.shutdown()
 
     # --- the loop ---------------------------------------------------------------------------------------------------
@@ -150,11 +143,11 @@ class TransactionalEngine:
                 consumer.close()
 
     def _turn(self, consumer: GroupConsumer, asking: PartitionReader) -> None:
-        batch = consumer.poll_batch(self._wait_ms(_now_ms()), self._settings.facts_max)
-        self._confirm()
+        batch = consumer.poll_batch(self._wait_ms(wall_ms()), self._settings.facts_max)
+        self._serving.confirm()
         self._fold(batch.records)
-        self._fold_again()
-        now_ms = _now_ms()
+        self._serving.fold_again()
+        now_ms = wall_ms()
         self._look_at_timers(asking, now_ms)
         self._checkpoint(consumer, now_ms)
         if now_ms >= self._lag_at_ms:
@@ -182,37 +175,19 @@ class TransactionalEngine:
             if keeper is not None and keeper.tenure.take(record):
                 touched[record.partition] = keeper
                 self._seen.folded += 1
-        now_ms = _now_ms()
         for keeper in touched.values():
-            self._emitter.send(keeper.tenure, keeper.tenure.emissions(now_ms, timers=False))
-
-    def _fold_again(self) -> None:
-        """Have read what was forgotten and is wanted again; take what was read."""
-        for keeper in self._keepers.values():
-            stretch = keeper.tenure.fold.refolding()
-            if stretch is not None:
-                self._rereader.want(keeper.tenure, stretch)
-        for tenure, read in self._rereader.take():
-            tenure.refolded(read)
-            self._emitter.send(tenure, tenure.emissions(_now_ms(), timers=False))
+            self._serving.send(keeper.tenure)
 
     def _look_at_timers(self, asking: PartitionReader, now_ms: int) -> None:
-        due = [k for k in self._keepers.values() if k.look_again_at_ms <= now_ms and k.tenure.due(now_ms)]
+        due = due_of(self._keepers.values(), now_ms)
         if not due:
             return
-        # Time that no fact has brought is the broker's to tell: only if the partition ends where we are, at a moment
-        # after we asked, is everything folded that was appended before.
         try:
-            ends = asking.observe_ends([keeper.place for keeper in due], REQUEST_MS)
+            found = asking.observe_ends([keeper.place for keeper in due], REQUEST_MS)
         except ReadTimedOut as late:
             logger.warning("timers wait: %s", late)
-            ends = {}
-        for keeper in due:
-            end = ends.get(keeper.place)
-            if end is not None and end.offset == keeper.tenure.next_offset:
-                keeper.tenure.saw_time(end.observed_at_ms)
-            self._emitter.send(keeper.tenure, keeper.tenure.emissions(now_ms, timers=True))
-            keeper.look_again_at_ms = _now_ms() + LOOK_AGAIN_MS * (1 if ends else 20)
+            found = {}
+        self._serving.look_at_timers(due, {place.partition: end for place, end in found.items()})
 
     def _checkpoint(self, consumer: GroupConsumer, now_ms: int) -> None:
         for keeper in self._keepers.values():
@@ -232,18 +207,11 @@ class TransactionalEngine:
         self._count_checkpoint(kept)
         return kept is not None
 
-    def _confirm(self) -> None:
-        self._emitter.confirm(self._is_held)
-
-    def _is_held(self, tenure: Tenure) -> bool:
-        keeper = self._keepers.get(tenure.partition)
-        return keeper is not None and keeper.tenure is tenure
-
     def _wait_for_confirmations(self) -> None:
-        while self._emitter.unconfirmed > self._settings.unconfirmed_max:
+        while self._serving.is_full:
             if self._stopping.wait(WAITING_MS / 1000):
                 return
-            self._confirm()
+            self._serving.confirm()
             self._report()
 
     # --- partitions come and go -------------------------------------------------------------------------------------
@@ -261,8 +229,7 @@ class TransactionalEngine:
             self._keepers[each.tenure.partition] = keeper = Keeper(
                 each, self._kafka, self._pool, checkpoint_ms=checkpoint_ms, faults=self._faults
             )
-            # All that is emitted is a function of state: what the owner before did not get out comes out now.
-            self._emitter.send(keeper.tenure, keeper.tenure.emissions(_now_ms(), timers=False))
+            self._serving.hold(keeper.tenure)
         self._report()
         logger.info("took over ledger partitions %s in %.1f s", partitions, time.monotonic() - began_at)
         return {keeper.place: keeper.tenure.next_offset for keeper in self._keepers.values()}
@@ -272,8 +239,8 @@ class TransactionalEngine:
         keepers = [self._keepers[p.partition] for p in places if p.partition in self._keepers]
         try:
             if keepers and self._consumer is not None:
-                self._emitter.flush(int(LAST_CHECKPOINT_S * 1000))
-                self._confirm()
+                self._serving.flush(int(LAST_CHECKPOINT_S * 1000))
+                self._serving.confirm()
                 for keeper in keepers:
                     if keeper.tenure.dirty:
                         self._count_checkpoint(keeper.last(LAST_CHECKPOINT_S, self._consumer.group_metadata))
@@ -290,7 +257,7 @@ class TransactionalEngine:
         for partition in partitions:
             keeper = self._keepers.pop(partition, None)
             if keeper is not None:
-                self._rereader.drop(keeper.tenure)
+                self._serving.drop(keeper.tenure)
                 keeper.close()
                 if keeper.is_committing:
                     self._leaving.append(keeper)
@@ -322,10 +289,13 @@ class TransactionalEngine:
         try:
             ends = asking.observe_ends([keeper.place for keeper in self._keepers.values()], REQUEST_MS)
         except ReadTimedOut:
-            self._seen.lag = None
+            self._seen.lag, self._seen.ends = None, {}
             return
-        behind = [ends[k.place].offset - k.tenure.next_offset for k in self._keepers.values()]
-        self._seen.lag = sum(max(0, facts) for facts in behind)
+        self._seen.ends = {place.partition: end.offset for place, end in ends.items()}
+        self._seen.lag = sum(waits for _, _, waits in self._waiting())
+
+    def _waiting(self) -> list[tuple[int, int, int]]:
+        return waiting_of((keeper.tenure for keeper in self._keepers.values()), self._seen.ends)
 
     def _report(self, taking: tuple[int, ...] = ()) -> None:
         seen = self._seen
@@ -335,11 +305,12 @@ class TransactionalEngine:
             folded=seen.folded,
             kept=seen.kept,
             lag=seen.lag,
+            waiting=tuple(self._waiting()),
             partitions=tuple(sorted(self._keepers)),
             taking=taking,
             restored=seen.restored,
-            unconfirmed=self._emitter.unconfirmed,
-            emitted=self._emitter.emitted,
+            unconfirmed=self._serving.unconfirmed,
+            emitted=self._serving.emitted,
             refused=seen.refused,
             aborted=seen.aborted,
             committing=tuple(
@@ -353,12 +324,9 @@ class TransactionalEngine:
 class _Counts:
     """What `Progress` is made from."""
 
-    __slots__ = ("aborted", "folded", "kept", "lag", "refused", "restored", "turns")
+    __slots__ = ("aborted", "ends", "folded", "kept", "lag", "refused", "restored", "turns")
 
     def __init__(self) -> None:
         self.turns = self.folded = self.kept = self.restored = self.refused = self.aborted = 0
         self.lag: int | None = None
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+        self.ends: dict[int, int] = {}  # of the ledger, as last asked for

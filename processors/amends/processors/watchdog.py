@@ -1,8 +1,9 @@
 """The watchdog: ends a process that makes no progress while there is lag.
 
-A fold that hangs, a client whose call never returns, a partition nobody serves: from inside, none of them can be
-mended, and each looks like silence from outside. So the process ends, loudly, and its supervisor starts it anew, or the
-group finds another owner. A broker that can't be reached is no reason: a restart would not bring it back.
+A fold that hangs, a client whose call never returns, a partition nobody serves, be it one among others that move: from
+inside, none of them can be mended, and each looks like silence from outside. So the process ends, loudly, and its
+supervisor starts it anew, or the group finds another owner. A broker that can't be reached is no reason: a restart
+would not bring it back.
 
 A checkpoint that never ends is one, though facts are folded: the client's `send_offsets_to_transaction` can wait for
 ever where a coordinator was away for a moment, whatever time it was given (confluentinc/librdkafka#5456). No call of it
@@ -14,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -36,6 +37,8 @@ class Progress:
     emitted: int = 0
     refused: int = 0  # checkpoints refused because another owner is there
     aborted: int = 0
+    waiting: tuple[tuple[int, int, int], ...] = ()
+    """Of each partition whose end is known: its number, the offset that must come next, and how many facts wait."""
     committing: tuple[tuple[int, int], ...] = ()  # commits under way: partition, and the how manieth
 
 
@@ -48,6 +51,7 @@ class Watchdog:
         self._turned_at_ms = 0
         self._moved_at_ms = 0
         self._committing_since_ms: dict[tuple[int, int], int] = {}
+        self._waiting_since_ms: dict[tuple[int, int], int] = {}
 
     def verdict(self, now_ms: int, seen: Progress) -> str | None:
         """Return why the process must end, or None. `now_ms` is of a clock that never jumps."""
@@ -56,11 +60,10 @@ class Watchdog:
             self._turned_at_ms = now_ms
         if last is None or not seen.lag or _moved(last, seen):
             self._moved_at_ms = now_ms
-        since_ms = self._committing_since_ms
-        self._committing_since_ms = since_ms = {commit: since_ms.get(commit, now_ms) for commit in seen.committing}
+        hang = self._for_too_long(self._committing_since_ms, seen.committing, now_ms)
+        stand = self._for_too_long(self._waiting_since_ms, [place[:2] for place in seen.waiting if place[2]], now_ms)
         if now_ms - self._turned_at_ms >= self._stall_ms:
             return f"its loop has not come round for {now_ms - self._turned_at_ms} ms: a call never returned"
-        hang = sorted({commit[0] for commit, began_ms in since_ms.items() if now_ms - began_ms >= self._stall_ms})
         if hang:
             return f"checkpoints of partitions {hang} have not ended for {self._stall_ms} ms: a call never returned"
         if now_ms - self._moved_at_ms >= self._stall_ms:
@@ -68,7 +71,18 @@ class Watchdog:
                 f"no fact was folded and no state restored for {now_ms - self._moved_at_ms} ms, "
                 f"while {seen.lag} facts wait in partitions {list(seen.partitions + seen.taking)}"
             )
+        if stand:
+            return f"no fact was folded in partitions {stand} for {self._stall_ms} ms, while facts wait there"
         return None
+
+    def _for_too_long(
+        self, since_ms: dict[tuple[int, int], int], seen: Iterable[tuple[int, int]], now_ms: int
+    ) -> list[int]:
+        """Keep since when each is as it is; return the partitions of those that have not changed for `stall_ms`."""
+        now = {each: since_ms.get(each, now_ms) for each in seen}
+        since_ms.clear()
+        since_ms.update(now)
+        return sorted({each[0] for each, began_ms in now.items() if now_ms - began_ms >= self._stall_ms})
 
 
 def _moved(last: Progress, seen: Progress) -> bool:
