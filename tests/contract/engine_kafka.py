@@ -158,6 +158,9 @@ class KafkaWorld:
         process.popen.wait(DEADLINE_S)
         return process.err.read_text()
 
+    def exit_code(self, name: str) -> int | None:
+        return self._processes[name].popen.returncode
+
     def close(self) -> None:
         for process in self._processes.values():
             process.popen.kill()

@@ -22,7 +22,7 @@ from amends.kafka.settings import KafkaSettings
 from amends.kafka.topics import create_topics
 from amends.local.kafka_server import KafkaServer
 from amends.processors.engine import OtherEngineError
-from amends.processors.faust_changelog import SEAL_KEY, Mark, Rank, mark_of
+from amends.processors.faust_changelog import LEFT_KEY, SEAL_KEY, Mark, Rank, mark_of
 from amends.processors.start import TopicsRefusedError, check_start
 from amends.schemas.codec import decode, encode
 from amends.schemas.commands import Phase, WorkflowEcho
@@ -183,10 +183,13 @@ def test_the_engine_is_changed_by_a_refold_there_and_back(world: KafkaWorld) -> 
     check_start(kafka, refold=False, engine=FAUST, application_id=group)
 
 
-def test_a_refold_drops_what_the_ledger_does_not_know(world: KafkaWorld) -> None:
+def test_a_refold_begins_far_behind_where_the_group_stands_and_drops_what_the_ledger_does_not_know(
+    world: KafkaWorld,
+) -> None:
+    """No fact comes to say that the group stands too far on; and more than one batch is to be read again."""
     ledger = Ledger(world)
     world.start("a")
-    world.await_folded(ledger.write(40))
+    world.await_folded(ledger.write(2_400))
     world.stop("a")
     known = world.state()
     topic, mark = world.kafka.topics.changelog(FAUST), Mark(Rank(0, 10_000), 1)
@@ -197,6 +200,27 @@ def test_a_refold_drops_what_the_ledger_does_not_know(world: KafkaWorld) -> None
     until(lambda: world.state() == known, lambda: str(world.state()))
     world.await_folded(ledger.write(8))
     assert world.state() == ledger.expected
+
+
+def test_a_change_of_engine_that_died_in_its_first_checkpoint_leaves_the_state_left_until_that_is_sealed(
+    settings: KafkaSettings,
+) -> None:
+    old, new = Mark(Rank(0, 9), 1), Mark(Rank(1, 700), 2)
+    topic, dropped = settings.topics.changelog(FAUST), [b"w-%d" % number for number in range(700)]
+    with Publisher(settings) as publisher:
+
+        def write(key: bytes, value: bytes | None, mark: Mark) -> None:
+            publisher.publish_sync(topic, key=key, value=value, partition=1, headers=mark.headers())
+
+        write(SEAL_KEY, b"", old)
+        check_start(settings, refold=False, engine=FAUST)
+        publisher.publish_sync(topic, key=LEFT_KEY, value=TRANSACTIONS.encode(), partition=1)
+        for key in (LEFT_KEY, *dropped):
+            write(key, None, new)
+        with pytest.raises(OtherEngineError, match="was left behind"):
+            check_start(settings, refold=False, engine=FAUST)
+        write(SEAL_KEY, b"", new)
+        check_start(settings, refold=False, engine=FAUST)
 
 
 def test_what_a_replaced_process_wrote_late_does_not_count_and_is_written_over(world: KafkaWorld) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from tests.contract import tally
 from tests.contract.engine_kafka import KafkaWorld, until
 from tests.contract.test_engine import KEYS, Ledger
 
@@ -185,6 +186,24 @@ def test_a_state_that_cannot_be_read_is_refused_with_what_to_do(
     assert "partition 1 can't be read" in done.stderr
     assert "--refold" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_state_of_which_nobody_knows_which_facts_are_in_it_is_refused_unless_it_is_to_be_built_anew(
+    world: KafkaWorld,
+) -> None:
+    """Kafka has forgotten the group's offsets: folded from its beginning, the ledger would count twice."""
+    ledger = Ledger(world)
+    ledger.write(8)
+    topic = world.kafka.topics.changelog()
+    world.publisher.publish_sync(topic, key=KEYS[3], value=tally.encode(tally.Count(count=5)), partition=1)
+    world.start("a")
+    words = world.why_it_ended("a")
+    assert "ledger partition 1" in words, words
+    assert "has no committed offset there" in words
+    assert "--refold" in words
+    assert world.exit_code("a") == 78
+    world.start("b", refold=True)
+    world.await_state(ledger.expected)
 
 
 def write_state_of_faust(kafka: KafkaSettings) -> None:

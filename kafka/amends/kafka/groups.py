@@ -50,23 +50,31 @@ def group_seen(settings: KafkaSettings, group: str, deadline_s: float = SEEN_WIT
     return GroupSeen(len(found.members), found.partition_assignor if found.members else "")
 
 
-def forget_group(settings: KafkaSettings, group: str) -> None:
-    """Delete a group with its committed offsets; one that is not there is forgotten.
+def forget_group(settings: KafkaSettings, group: str, within_s: float = EMPTY_WITHIN_S) -> None:
+    """Delete a group with its committed offsets; one that is not there is forgotten. Asked again while it has members
+    or the brokers are away, for `within_s`.
 
-    Raises KafkaFault: it still has members, or may not be deleted.
+    Raises:
+        ReadTimedOut: the brokers did not do it in time.
+        KafkaFault: it still has members, or may not be deleted.
     """
     admin = AdminClient(common_options(settings), logger=client_logger)
-    end = time.monotonic() + EMPTY_WITHIN_S
+    end = time.monotonic() + within_s
     while True:
+        left_s = max(0.1, end - time.monotonic())
         try:
-            admin.delete_consumer_groups([group], request_timeout=REQUEST_S)[group].result(REQUEST_S)
+            admin.delete_consumer_groups([group], request_timeout=min(left_s, REQUEST_S))[group].result(left_s)
             return
         except TimeoutError as late:
-            raise ReadTimedOut(f"group {group} can't be deleted: no answer within {REQUEST_S} s") from late
+            raise ReadTimedOut(f"group {group} can't be deleted: no answer within {within_s:g} s") from late
         except KafkaException as error:
             cause = error.args[0]
             if cause.code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return
-            if cause.code() != KafkaError.NON_EMPTY_GROUP or time.monotonic() >= end:
+            passes = cause.retriable() or cause.code() in PASSING
+            if not passes and cause.code() != KafkaError.NON_EMPTY_GROUP:
                 raise KafkaFault(f"the offsets of group {group} can't be forgotten: {cause.str()}") from error
+            if time.monotonic() >= end:
+                words = f"the offsets of group {group} can't be forgotten: {cause.str()}"
+                raise (ReadTimedOut if passes else KafkaFault)(words) from error
         time.sleep(LOOK_AGAIN_S)

@@ -4,7 +4,8 @@ Rules
 - Each engine keeps its state in a changelog of its own, and none reads another's.
 - Who has no state where another engine has some is refused: started so, it would begin where the group stands, without
   what was open. `--refold` builds the state from the ledger; with it the other engine's changelog is *left*: a record
-  at the end of each of its partitions says so. The group's offsets are forgotten too: they are the other engine's.
+  at the end of each of its partitions says so (`leaving`). The group's offsets are forgotten too: they are the other
+  engine's.
 - Who finds its own changelog left is refused too: what it kept is old. Its own `--refold` drops that record with the
   rest of the old state, partition by partition, with the first checkpoint of each.
 - Both engines are members of one group, and the broker takes no member that shares partitions out in another way: two
@@ -25,6 +26,7 @@ from amends.kafka.settings import KafkaSettings
 from amends.processors import records
 from amends.processors.engine import EngineError, OtherEngineError
 from amends.processors.faust_changelog import LEFT_KEY, Restoring, mark_of
+from amends.processors.leaving import is_left
 from amends.processors.state import CLOSED_PHASES, Header
 from amends.schemas.commands import Phase
 from amends.schemas.topics import FAUST, TRANSACTIONS
@@ -33,8 +35,6 @@ ENGINES = {TRANSACTIONS: "range", FAUST: "faust"}
 """The engines, and how each shares out the partitions of its group."""
 NAMED_MAX = 10
 """Workflows named in a refusal."""
-LAST = 2
-"""Offsets looked at for a partition's last record: a transaction's mark may stand behind it."""
 
 
 class TwoEnginesError(EngineError):
@@ -74,7 +74,7 @@ def refuse_other_engine(kafka: KafkaSettings, engine: str) -> None:
     topics = kafka.topics
     with PartitionReader(kafka) as reader:
         own = _written(reader, topics.changelog(engine))
-        if own and _is_left(reader, topics.changelog(engine)):
+        if own and is_left(reader, topics.changelog(engine), engine):
             raise OtherEngineError(
                 f"the state that the engine {engine} kept (topic {topics.changelog(engine)}) was left behind: another "
                 "engine has folded this ledger since then. Stop every processor of the other engine, then start once "
@@ -99,7 +99,7 @@ def leave_other_engine(kafka: KafkaSettings, engine: str, group: str) -> None:
         left = [
             topics.changelog(other)
             for other in _others(engine)
-            if _written(reader, topics.changelog(other)) and not _is_left(reader, topics.changelog(other))
+            if _written(reader, topics.changelog(other)) and not is_left(reader, topics.changelog(other), other)
         ]
     if not left:
         return
@@ -117,7 +117,7 @@ def refuse_loss(kafka: KafkaSettings) -> None:
         starts = {p: reader.watermarks(TopicPartition(kafka.topics.ledger, p))[0] for p in range(kafka.partitions)}
         for engine in ENGINES:
             topic = kafka.topics.changelog(engine)
-            if any(starts.values()) and _written(reader, topic) and not _is_left(reader, topic):
+            if any(starts.values()) and _written(reader, topic) and not is_left(reader, topic, engine):
                 lost.update(_lost(reader, topic, engine, starts))
     if not lost:
         return
@@ -185,14 +185,3 @@ def _written(reader: PartitionReader, topic: str) -> bool:
     except TopicsWrong:
         return False
     return any(reader.ends(topic, range(partitions)).values())
-
-
-def _is_left(reader: PartitionReader, topic: str) -> bool:
-    """Whether the last record of a partition says that another engine took over."""
-    ends = reader.ends(topic, range(reader.partitions_of(topic)))
-    firsts = {place: reader.watermarks(place)[0] for place in ends}
-    starts = {place: max(firsts[place], end - LAST) for place, end in ends.items() if end > firsts[place]}
-    last: dict[int, Record] = {}
-    for batch in reader.read(starts, {place: ends[place] for place in starts}):
-        last.update((record.partition, record) for record in batch)
-    return any(record.key == LEFT_KEY and record.value is not None for record in last.values())

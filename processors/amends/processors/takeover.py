@@ -18,7 +18,7 @@ from amends.kafka.reader import PartitionReader
 from amends.kafka.records import TopicPartition
 from amends.kafka.settings import KafkaSettings
 from amends.kafka.transactions import Checkpointer
-from amends.processors.engine import FoldFactory, PartitionFold
+from amends.processors.engine import EngineError, FoldFactory, PartitionFold
 from amends.processors.restoring import (
     InterruptedTakeoverError,
     first_offset,
@@ -31,6 +31,13 @@ from amends.processors.tenure import Tenure
 logger = logging.getLogger(__name__)
 
 INITIALISE_TRIES = 3
+
+
+class StateWithoutPlaceError(EngineError):
+    """There is state, and nothing says up to which fact: folded from the ledger's beginning, it would count facts
+    twice."""
+
+    exit_code = 78
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +69,22 @@ class Takeover:
 
         Raises:
             LedgerHoleError: facts that were not folded are gone.
+            StateWithoutPlaceError: there is state, and nothing says up to which fact.
             InterruptedTakeoverError: `progressed` said so.
             KafkaFault: the broker did not do its part; all may be tried again.
         """
         checkpointers = self._initialised(partitions)
         try:
-            starts = self._starts(consumer, partitions, refold)
+            starts, placeless = self._starts(consumer, partitions, refold)
             folds = {partition: self.fold(partition) for partition in partitions}
-            leftovers = self._restore(folds, refold)
+            leftovers, with_state = self._restore(folds, refold)
             with without_collector():
                 for partition, fold in folds.items():
                     with readable(partition):
                         fold.restored(starts[partition] - 1)
                     self.progressed(0)
+            for partition in placeless & with_state:
+                raise StateWithoutPlaceError(self._placeless_in_words(partition))
             return [Taken(Tenure(p, folds[p], starts[p], drop=leftovers[p]), checkpointers[p]) for p in partitions]
         except BaseException:
             close_all(checkpointers.values())
@@ -96,7 +106,10 @@ class Takeover:
             raise
         return made
 
-    def _starts(self, consumer: GroupConsumer, partitions: Sequence[int], refold: frozenset[int]) -> dict[int, int]:
+    def _starts(
+        self, consumer: GroupConsumer, partitions: Sequence[int], refold: frozenset[int]
+    ) -> tuple[dict[int, int], frozenset[int]]:
+        """Return what must come next, and the partitions of which nobody knows up to where they were folded."""
         places = {p: TopicPartition(self.kafka.topics.ledger, p) for p in partitions}
         committed = consumer.committed(places.values())
         starts: dict[int, int] = {}
@@ -104,10 +117,14 @@ class Takeover:
             first, end = consumer.watermarks(place)
             kept = None if partition in refold else committed.get(place)
             starts[partition] = first_offset(partition, kept, first, end)
-        return starts
+        return starts, frozenset(p for p, place in places.items() if place not in committed) - refold
 
-    def _restore(self, folds: dict[int, PartitionFold], refold: frozenset[int]) -> dict[int, set[bytes]]:
-        """Give the folds their state; return the keys of state that is left behind, for a first checkpoint to drop."""
+    def _restore(
+        self, folds: dict[int, PartitionFold], refold: frozenset[int]
+    ) -> tuple[dict[int, set[bytes]], frozenset[int]]:
+        """Give the folds their state; return the keys of state that is left behind, for a first checkpoint to drop, and
+        the partitions of which there is state."""
+        with_state: set[int] = set()
         topic = self.kafka.topics.changelog()
         leftovers: dict[int, set[bytes]] = {partition: set() for partition in folds}
         with PartitionReader(reading_fast(self.kafka)) as reader, without_collector():
@@ -116,6 +133,7 @@ class Takeover:
                 for record in records:
                     if record.key is None:
                         continue
+                    with_state.add(record.partition)
                     if record.partition in refold:
                         leftovers[record.partition].add(record.key)
                     else:
@@ -123,7 +141,16 @@ class Takeover:
                             folds[record.partition].restore(record.key, record.value)
                 if not self.progressed(len(records)):
                     raise InterruptedTakeoverError
-        return leftovers
+        return leftovers, frozenset(with_state)
+
+    def _placeless_in_words(self, partition: int) -> str:
+        return (
+            f"there is a state of ledger partition {partition} (topic {self.kafka.topics.changelog()}), and the group "
+            f"{self.application_id} has no committed offset there: nobody knows which facts are in it. Kafka forgets "
+            "the offsets of a group that had no member for long (offsets.retention.minutes, a week by default), a "
+            "change of engine deletes them, and another AMENDS_PROCESSOR__APPLICATION_ID has none. If that setting is "
+            "right, start once with --refold: the state is built anew from the ledger"
+        )
 
 
 def transactional_id(application_id: str, partition: int) -> str:

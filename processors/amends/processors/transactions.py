@@ -191,7 +191,7 @@ class TransactionalEngine:
 
     def _checkpoint(self, consumer: GroupConsumer, now_ms: int) -> None:
         for keeper in self._keepers.values():
-            self._count_checkpoint(keeper.collect())
+            self._count_checkpoint(keeper, keeper.collect())
             keeper.advance(now_ms, consumer.group_metadata)
         if self._leaving:
             self._leaving = [keeper for keeper in self._leaving if not self._has_left(keeper)]
@@ -204,7 +204,7 @@ class TransactionalEngine:
             logger.warning("a checkpoint of a partition that was lost is refused, as it must be: %s", refused)
             self._seen.refused += 1
             return True
-        self._count_checkpoint(kept)
+        self._count_checkpoint(keeper, kept)
         return kept is not None
 
     def _wait_for_confirmations(self) -> None:
@@ -223,7 +223,6 @@ class TransactionalEngine:
         began_at = time.monotonic()
         self._report(taking=tuple(partitions))
         taken = self._takeover.take(self._consumer, partitions, refold=frozenset(self._to_refold))
-        self._to_refold.difference_update(partitions)
         checkpoint_ms = self._settings.checkpoint_ms
         for each in taken:
             self._keepers[each.tenure.partition] = keeper = Keeper(
@@ -243,7 +242,8 @@ class TransactionalEngine:
                 self._serving.confirm()
                 for keeper in keepers:
                     if keeper.tenure.dirty:
-                        self._count_checkpoint(keeper.last(LAST_CHECKPOINT_S, self._consumer.group_metadata))
+                        kept = keeper.last(LAST_CHECKPOINT_S, self._consumer.group_metadata)
+                        self._count_checkpoint(keeper, kept)
         except (CheckpointRefusedError, EmissionLostError, KafkaFault, TimeoutError) as fault:
             logger.warning("no last checkpoint of partitions %s: %s", [p.partition for p in places], fault)
         finally:
@@ -274,10 +274,12 @@ class TransactionalEngine:
         self._report()
         self._stopping.wait(wait_ms / 1000)
 
-    def _count_checkpoint(self, kept: bool | None) -> None:
+    def _count_checkpoint(self, keeper: Keeper, kept: bool | None) -> None:
         if kept is not None:
             self._seen.kept += kept
             self._seen.aborted += not kept
+        if kept:  # what was built anew and never kept is built anew when it is taken again
+            self._to_refold.discard(keeper.tenure.partition)
 
     def _restored(self, records: int) -> bool:
         self._seen.restored += records
