@@ -77,6 +77,15 @@ def test_a_late_record_of_a_process_that_was_replaced_does_not_win() -> None:
     assert restored(*log).sealed == Rank(0, 9)
 
 
+def test_what_a_retry_wrote_twice_or_behind_what_came_after_it_changes_nothing() -> None:
+    """Faust's producer is not idempotent."""
+    log = [(b"a", b"1", mark(3)), (b"b", b"1", mark(3)), seal(3), (b"a", b"2", mark(5)), seal(5)]
+    for again in log:
+        assert restored(*log, again).state == restored(*log).state
+        assert restored(*log, again).sealed == Rank(0, 5)
+    assert restored(log[0], log[3], log[1], log[4], log[2]).state == restored(*log).state
+
+
 def test_an_older_state_behind_a_tombstone_stays_dropped() -> None:
     found = restored((b"a", b"old", mark(2)), (b"a", None, mark(9)), seal(9), (b"a", b"old", mark(4, writer=2)))
     assert found.state == {}

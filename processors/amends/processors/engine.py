@@ -6,8 +6,9 @@ around it and nothing else. Whichever engine runs, and whatever dies:
 1. **Every fact of a partition, in order, without a gap.** A fold is given offset n + 1 after offset n. A hole stops the
    engine with `LedgerHoleError`: the ledger is never written in a transaction, so its offsets have none, and a fold
    that skipped a fact would decide on half the truth.
-2. **One owner at a time.** A partition's durable state has one writer. One that was taken over and does not know it yet
-   (a zombie) may still emit, but its checkpoint is refused.
+2. **One owner at a time.** A partition's durable state is what one owner at a time makes it. One that was taken over
+   and does not know it yet (a zombie) may still emit, but its checkpoint is refused: by the broker under transactions;
+   under Faust it may still be written, and does not count (`faust_changelog`, and decision 0030 for what is left).
 3. **Emission before checkpoint.** All that the fold emitted up to a fact is confirmed by the broker before a checkpoint
    covers that fact. A crash between the two emits again; nothing is lost. An emission names the offset it was true at.
 4. **State and offset are one.** A checkpoint makes the changes of state and the offset they stand at durable together,
