@@ -39,7 +39,7 @@ def attempt_grid() -> Grid:
         if fact in StepStatus.__members__:
             after = attempts.fold_step_event(before, _event(StepStatus[fact]), None, 9, 9)
         elif fact == "its lease ran out":
-            after = attempts.time_out(before, "p1", 9, 9)
+            after = attempts.time_out(before, "p1", None, 9, 9)
         else:
             decision = Decision(fact.removeprefix("evidence: "))
             said = Resolution("w", decision, Party.COMPENSATOR, "probe", step_id="s", attempts=("p1",))

@@ -77,6 +77,29 @@ def test_what_a_remote_still_has_in_hand_holds_the_undo_though_another_send_is_k
     assert len(ledger.of(UndoCommand)) == 1
 
 
+@pytest.mark.parametrize("call", list(Idempotency))
+@pytest.mark.parametrize("lost", ["its connection", "its process"])
+def test_a_call_whose_answer_was_lost_may_have_been_taken(call: Idempotency, lost: str) -> None:
+    """Seen by the simulation: a remote that does later what it takes did, behind the undo, what nobody knew that it had
+    taken. Where it takes a key nobody waits: the same call, sent again, brings its answer."""
+    given = contract(undo=Idempotency.NATURAL)
+    given = dataclasses.replace(given, call=dataclasses.replace(given.call, idempotency=call, lease_ms=5_000))
+    ledger = Ledger()
+    ledger.start(lease_ms=600_000)
+    for attempt in ("p1", "p2"):
+        ledger.started("t", given, attempt=attempt)
+    if lost == "its connection":
+        ledger.ended("t", StepStatus.UNKNOWN)
+    ledger.ended("t", StepStatus.SUCCEEDED, attempt="p2")
+    ledger.wait(5_000)
+    ledger.said(WorkflowStatus.FAILED)
+    ledger.wait(DONE_WITHIN_MS - 10_000, step_ms=1_000)
+    assert bool(ledger.commanded()) is (call is Idempotency.KEY)
+    ledger.resolve("t", Decision.PRESENT, "p1")
+    ledger.wait(1_000)
+    assert ledger.commanded()[0] == [("t", 0, 0)]
+
+
 @pytest.mark.parametrize("said", ["declared", "told"])
 def test_a_call_that_was_only_taken_is_unknown_and_its_agent_gets_the_answer(said: str) -> None:
     answer = {"id": "ch_1", "status": "pending"}

@@ -75,6 +75,7 @@ class Case:
         self.most_under_way: dict[str, int] = {}  # undos at once: by tool, and of all ("")
         self._under_way: dict[tuple[str, int, int], tuple[str, str]] = {}  # attempts started: tool and owner
         self._ended: set[tuple[str, int, int]] = set()
+        self._undone: set[tuple[str, int]] = set()  # step and generation
         self._epochs: dict[int, int] = {}
         self._ledger = ledger
         for record in ledger:
@@ -140,9 +141,12 @@ class Case:
         if fact.status is not UndoStatus.STARTED:
             self._ended.add(attempt)
             self._under_way.pop(attempt, None)
+            if fact.status in (UndoStatus.UNDONE, UndoStatus.NOTHING_TO_UNDO):
+                self._undone.add(attempt[:2])
             return
         self.undo_started[fact.step_id].append((offset, fact.owner, fact.generation))
-        if attempt in self._ended:
+        # A callback may end an undo whose next attempt is granted: who begins that reads the end back and does nothing.
+        if attempt in self._ended or attempt[:2] in self._undone:
             return
         self._under_way.setdefault(attempt, (fact.tool_name, fact.owner))  # who comes later does nothing
         at_once = set(self._under_way.values())  # a run does one after another, though all may be STARTED
@@ -156,9 +160,7 @@ class Case:
         elif fact.status is WorkflowStatus.CHILD_STARTED:
             self.announced.append((offset, workflow_id, fact.child_workflow_id or ""))
         elif fact.status is WorkflowStatus.STARTED and fact.parent_workflow_id:
-            announced = number_of(fact, CHILD_STARTED_OFFSET)
-            if announced not in self.born.values():  # a repeat behind the grace begins nobody's child
-                self.born.setdefault(offset, announced)
+            self.born.setdefault(offset, number_of(fact, CHILD_STARTED_OFFSET))
         elif fact.status is WorkflowStatus.CHILD_CLOSED:
             self.answers[number_of(fact, CHILD_STARTED_OFFSET)].append((offset, number_of(fact, AS_OF)))
 

@@ -311,7 +311,7 @@ def of_the_living(case: Case, beliefs: dict[str, Belief]) -> list[Broken]:
             len(instances) != 1
             or belief.disturbed
             or not belief.ends
-            or "went silent" not in instances[0].header.turned_reason
+            or not instances[0].header.turned_reason.startswith("the agent went silent")  # its own, not its parent's
         ):
             continue
         turned_at_ms = instances[0].header.turned_at_ms

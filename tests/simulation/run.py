@@ -404,8 +404,7 @@ class Run:
         for side, case, believed in zip(self.sides, cases, beliefs, strict=True):
             if not (mix.ack_lost or mix.write_refused):
                 broken.extend(of_the_living(case, believed))
-            told_later = any(tool.kind.undo_later for tool in pipeline.tools.values())  # an end may overtake its start
-            if "processor" not in mix.roles and not mix.rebalances and not told_later:
+            if "processor" not in mix.roles and not mix.rebalances:
                 broken.extend(of_budgets(case, pipeline.terms))
             if rest:
                 broken.extend(of_the_owner(case, side.owner.partition(), believed))

@@ -341,7 +341,13 @@ class WorkerProcess(Process):
         tool = pipeline.tools[command.tool_name]
         if pipeline.world.pending[command.key]:
             return ProbeAnswer(Decision.UNKNOWN)
-        deed = pipeline.world.happened(command.key, self._shown_before_ms(tool))
+        deed = pipeline.world.happened(command.key, pipeline.schedule.now_ms)
+        if deed is not None and deed.landed_at_ms > (shown_before_ms := self._shown_before_ms(tool)):
+            if (
+                tool.kind.later
+            ):  # what it shows is as of then, when it was still at it: the past of one request, in order
+                return ProbeAnswer(Decision.UNKNOWN)
+            deed = pipeline.world.happened(command.key, shown_before_ms)
         pipeline.schedule.say("world", f"probe of {command.tool_name}: {deed and deed.number}")
         if deed is None:
             return ProbeAnswer(Decision.ABSENT)

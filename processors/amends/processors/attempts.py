@@ -9,7 +9,8 @@
 | failed, not… |         |                  | incident, succeeded | (first wins) |             |
 
 An attempt never goes back. Of two different ends, SUCCEEDED counts and a person is told. One that the remote took, to
-do it later, is unknown and *accepted*: what it answered is kept, for the probe is asked with it.
+do it later, is unknown and *accepted*: what it answered is kept, for the probe is asked with it. So is one whose answer
+was lost, at a remote that does later what it takes, unless that takes a key.
 """
 
 from __future__ import annotations
@@ -91,15 +92,16 @@ def fold_step_event(step: Step, fact: StepEvent, contract: Contract | None, offs
         if attempt is not None and attempt.state is ATTEMPT_OPEN:
             attempt = replace(attempt, armed_offset=offset, armed_at_ms=at_ms)
         return _put(step, index, attempt, changes)
-    return _ended(step, index, attempt, fact, offset, at_ms, changes, repeats=_is_known(step, contract))
+    return _ended(step, index, attempt, fact, contract, offset, at_ms, changes)
 
 
-def time_out(step: Step, name: str, offset: int, at_ms: int) -> Step:
+def time_out(step: Step, name: str, contract: Contract | None, offset: int, at_ms: int) -> Step:
     """Return the step after the lease of its open attempt `name` ran out."""
     index, attempt = _find(step, name)
     if attempt is None or attempt.state is not ATTEMPT_OPEN:
         return step
-    return _put(step, index, replace(attempt, state=AttemptState.UNKNOWN, ended_offset=offset, ended_at_ms=at_ms))
+    ended = replace(attempt, state=AttemptState.UNKNOWN, ended_offset=offset, ended_at_ms=at_ms)
+    return _put(step, index, replace(ended, accepted=True) if _may_be_taken(contract) else ended)
 
 
 def fold_evidence(step: Step, fact: Resolution, offset: int, at_ms: int) -> Step:
@@ -197,6 +199,12 @@ def _is_accepted(fact: StepEvent) -> bool:
     return fact.error is not None and fact.error.type == ACCEPTED and fact.status is StepStatus.UNKNOWN
 
 
+def _may_be_taken(contract: Contract | None) -> bool:
+    """Whether the remote may have said that it took a call that nobody heard the answer of, and do it later, as its
+    contract says that it does. Not so where it takes a key: sent again, that brings the answer, and is one call."""
+    return contract is not None and contract.accepted_when != "" and contract.call.idempotency is not Idempotency.KEY
+
+
 def _flow(fact: StepEvent) -> DataFlow | None:
     """What the STARTED names, if it was looked for by the rules that we know."""
     if fact.data_flow != RULES or max(len(fact.uses), len(fact.touches), len(fact.after)) > IDS_MAX:
@@ -240,14 +248,15 @@ def _ended(
     index: int | None,
     attempt: Attempt | None,
     fact: StepEvent,
+    contract: Contract | None,
     offset: int,
     at_ms: int,
     changes: dict[str, Any],
-    *,
-    repeats: bool,
 ) -> Step:
     after, contradiction = _TABLE[attempt.state if attempt else None, _END[fact.status]]
+    anew = attempt is None or attempt.state is ATTEMPT_OPEN
     if attempt is None:
+        repeats = _is_known(step, contract)
         ended = Attempt(fact.attempt, after, fact.epoch, ended_offset=offset, ended_at_ms=at_ms, repeats=repeats)
     elif attempt.state is ATTEMPT_OPEN:
         ended = replace(attempt, state=after, ended_offset=offset, ended_at_ms=at_ms)
@@ -258,7 +267,11 @@ def _ended(
         ended = replace(attempt, state=after, ended_offset=offset, ended_at_ms=at_ms)
     else:
         ended = replace(attempt, state=after)
-    if _is_accepted(fact) and ended.state is ATTEMPT_UNKNOWN and not ended.accepted:
+    if (
+        ended.state is ATTEMPT_UNKNOWN
+        and not ended.accepted
+        and (_is_accepted(fact) or (anew and _may_be_taken(contract)))
+    ):
         ended = replace(ended, accepted=True)
     given_up = ended.state is _NOT_EXECUTED and ended is not attempt
     if given_up and fact.writer is _COMPENSATOR and attempt is not None:

@@ -308,7 +308,8 @@ def _fold_timeout(workflow: Workflow, fact: Timeout, offset: int, at_ms: int, si
             failing.fail(workflow, by, reason, offset, at_ms)
         case TimeoutKind.STEP:
             if step is not None and fact.attempt is not None and _is_step_due(step, fact, at_ms):
-                put(workflow, attempts.time_out(step, fact.attempt, offset, at_ms), offset, at_ms)
+                after = attempts.time_out(step, fact.attempt, workflow.contract_of(step), offset, at_ms)
+                put(workflow, after, offset, at_ms)
         case TimeoutKind.UNDO:
             if step is not None and _is_undo_due(step, at_ms):
                 generation, attempt = fact.generation or 0, fact.undo_attempt or 0
