@@ -7,7 +7,7 @@ from tests.core.test_families import GRACE_MS, TERMS, family, time_passes
 
 from amends.processors.asking import CLOCKS_MS
 from amends.processors.terms import Terms
-from amends.schemas.facts import WorkflowStatus
+from amends.schemas.facts import Decision, Party, Resolution, WorkflowStatus
 
 SHORT_MS = CLOCKS_MS // 2
 """A grace so short that who looks for a child on the ledger meets what was forgotten before."""
@@ -124,3 +124,23 @@ def test_a_new_life_of_a_parent_wakes_no_child_of_the_one_before() -> None:
     made.settle()
     assert made.undone == ["book", "ship"]
     assert (made.phase("p"), made.phase("d")) == ("COMPENSATED", "COMPENSATED")
+
+
+def test_a_forgotten_child_that_is_asked_again_answers_as_it_was_closed() -> None:
+    """Seen by the simulation (seed 402398): asked again by a zombie, it was taken for one that never began, and its
+    parent, closed with a loss, was told that all was undone."""
+    made, _ = family()
+    made.failing.add("ship")
+    made.failed("p")
+    made.settle()
+    made.add(
+        Resolution("d", Decision.ACCEPT_LOSS, Party.PERSON, "ann", step_id="ship", workflow_offset=made.starts["d"])
+    )
+    made.settle()
+    request = made.requests("d")[-1]
+    time_passes(made, GRACE_MS + 1)
+    assert made.held("p") is made.held("d") is None
+    made.add(request)
+    made.settle()
+    assert made.answers("p")[-1] == "CLOSED_WITH_LOSS"
+    assert made.held("p") is made.held("d") is None, "their grace is over, as it was"

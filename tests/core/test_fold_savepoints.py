@@ -9,7 +9,7 @@ from amends.processors.records import decode_header, encode_header
 from amends.processors.state import Header, Turn
 from amends.schemas.commands import Phase, WorkflowEcho
 from amends.schemas.contract import Effect, Idempotency
-from amends.schemas.facts import Decision, Party, StepStatus, UndoStatus, WorkflowEvent, WorkflowStatus
+from amends.schemas.facts import BEHIND, Decision, Party, StepStatus, UndoStatus, WorkflowEvent, WorkflowStatus
 
 CHARGE = contract_of("charge")
 BOOK = contract_of("book")
@@ -49,6 +49,30 @@ def test_a_workflow_undone_to_a_savepoint_goes_on_and_succeeds(ledger: Ledger) -
     ledger.said(WorkflowStatus.SUCCEEDED, epoch=1)
     assert ledger.phase == "SUCCEEDED"
     assert len(ledger.commanded()) == 1
+
+
+def test_a_savepoint_that_is_written_again_behind_calls_stays_where_it_was(ledger: Ledger) -> None:
+    """Facts come at least once: what was called between the two would stand, and its agent believe it undone."""
+    ledger.start()
+    ledger.did("charge", CHARGE)
+    taken = WorkflowEvent("w", 0, WorkflowStatus.SAVEPOINT, savepoint="paid", attributes={BEHIND: "2"})
+    for _ in range(2):  # a client that recovers: nothing stands between
+        ledger.append(taken)
+    ledger.did("book", BOOK)
+    ledger.append(taken)
+    ledger.undo_to("paid")
+    assert ledger.commanded() == [[("book", 0, 0)]]
+
+
+def test_a_savepoint_that_is_taken_again_is_where_it_was_taken_last(ledger: Ledger) -> None:
+    ledger.start()
+    at = ledger.append(WorkflowEvent("w", 0, WorkflowStatus.SAVEPOINT, savepoint="paid", attributes={BEHIND: "0"}))
+    ledger.did("charge", CHARGE)
+    again = {BEHIND: str(at + 2)}
+    ledger.append(WorkflowEvent("w", 0, WorkflowStatus.SAVEPOINT, savepoint="paid", attributes=again))
+    ledger.did("book", BOOK)
+    ledger.undo_to("paid")
+    assert ledger.commanded() == [[("book", 0, 0)]]
 
 
 def beats_for(ledger: Ledger, instance: str, ms: int, *, epoch: int) -> None:

@@ -89,11 +89,11 @@ def test_a_fact_belongs_to_the_instance_it_names() -> None:
 def test_a_fact_that_names_none_belongs_to_the_newest_and_after_the_grace_to_none() -> None:
     ledger = succeeded()
     ledger.now_ms += GRACE_MS
-    ledger.ended("late", StepStatus.UNKNOWN)
+    ledger.ended("late", StepStatus.FAILED)
     assert [step.step_id for step in ledger.workflow.steps] == ["pay", "late"]
     assert ledger.incidents() == {}
     ledger = forgotten()
-    ledger.ended("late", StepStatus.UNKNOWN)
+    ledger.ended("late", StepStatus.FAILED)
     assert ledger.incidents() == {"stray": "OPEN"}
 
 
@@ -354,7 +354,7 @@ def test_state_that_0_1_0_kept_is_restored_and_dropped_in_its_time() -> None:
     ledger._committed = ledger.partition.folded_to
     ledger.crash(checkpoint=False)
     assert [step.step_id for step in ledger.workflow.steps] == ["pay"]
-    ledger.append(StepEvent("w", "late", "p1", 0, StepStatus.UNKNOWN, "late", workflow_offset=0))
+    ledger.append(StepEvent("w", "late", "p1", 0, StepStatus.FAILED, "late", workflow_offset=0))
     ledger.crash()
     assert [step.step_id for step in ledger.workflow.steps] == ["pay", "late"]
     ledger.now_ms += GRACE_MS + 1

@@ -18,6 +18,7 @@ from amends.processors.state import Standing, UndoState, standing
 from amends.schemas.codec import encode
 from amends.schemas.contract import Contract
 from amends.schemas.facts import (
+    BEHIND,
     Decision,
     Fact,
     Party,
@@ -101,7 +102,8 @@ def _savepoint(happened: Happened, draw: st.DrawFn) -> int:
         started = happened.add(_step_fact(f"b{number}", contract, "p1", StepStatus.STARTED))
         end = draw(st.sampled_from((StepStatus.SUCCEEDED, StepStatus.FAILED)))
         happened.add(_step_fact(f"b{number}", contract, "p1", end), started)
-    taken = WorkflowEvent("w", 0, WorkflowStatus.SAVEPOINT, savepoint="here")
+    known = str(len(happened.facts))  # START stands first
+    taken = WorkflowEvent("w", 0, WorkflowStatus.SAVEPOINT, savepoint="here", attributes={BEHIND: known})
     return happened.add(taken, *range(len(happened.facts)))
 
 

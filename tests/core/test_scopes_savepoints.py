@@ -49,6 +49,22 @@ def test_an_agent_undoes_to_a_savepoint_goes_on_and_succeeds(folded: Folded) -> 
     assert story.open == ()
 
 
+def test_a_savepoint_that_comes_again_keeps_nothing_that_was_called_since(folded: Folded) -> None:
+    with workflow("w") as wf:
+        for name in ("begun", "paid", "begun"):  # taken again where nothing was called, it is where it is taken last
+            wf.savepoint(name)
+        charge("cus_1", 1)
+        wf.savepoint("paid")
+        charge("cus_1", 2)
+        for fact in folded.ledger.facts("w"):
+            if isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.SAVEPOINT:
+                folded.ledger.add(fact)
+        wf.undo_to("paid")
+        assert len(folded.ledger.undone) == 1
+        wf.undo_to("begun")
+        assert len(folded.ledger.undone) == 2
+
+
 def test_what_a_second_undoing_took_back_is_made_again(folded: Folded) -> None:
     with workflow("w") as wf:
         wf.savepoint("begun")

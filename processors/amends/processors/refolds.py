@@ -145,7 +145,9 @@ class Refolds:
                 continue
             family = workflow.header.family
             is_child = family is not None and not family.unborn and asking.is_asked(family, request)
-            if not (is_child or self._began_since(gathering, found)) or not self._is_ours(found, workflow, at_ms):
+            if not self._is_answering(found, is_child=is_child) and not (
+                self._began_since(gathering, found) and self._is_ours(found, workflow, at_ms)
+            ):
                 continue
             is_found = is_found or is_child
             slot = self._slots.add(found.workflow_key, found.started)
@@ -218,6 +220,11 @@ class Refolds:
         """Whether an instance began behind the fact that parked the one that is looked for. What began before, and is
         not held, was forgotten."""
         return found.started > gathering.parked.since_offset
+
+    def _is_answering(self, found: Slot, *, is_child: bool) -> bool:
+        """Whether it is the child that is asked for. Closed and forgotten long ago it answers all the same, for nothing
+        else says whether with a loss; then it is forgotten again."""
+        return is_child and self._slots.find(found.workflow_key, found.started) is None
 
     def _is_ours(self, found: Slot, workflow: Workflow, at_ms: int) -> bool:
         """Whether another instance of the id began while this one was parked."""

@@ -53,6 +53,7 @@ from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
 from amends.schemas.decisions import KIND
 from amends.schemas.facts import (
+    BEHIND,
     FENCE,
     SCOPE,
     UNKNOWN_OFFSET,
@@ -69,6 +70,7 @@ from amends.schemas.facts import (
     WorkflowEvent,
     WorkflowStatus,
 )
+from amends.schemas.family import number_of
 from amends.schemas.policy import FailedBy
 
 _STARTED: Final = StepStatus.STARTED
@@ -248,7 +250,7 @@ def _fold_workflow(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: 
     if fact.status is WorkflowStatus.HEARTBEAT and fact.lease_ms and workflow.header.armed_offset == offset:
         workflow.put_header(replace(workflow.header, lease_ms=fact.lease_ms))
     if fact.status is WorkflowStatus.SAVEPOINT:
-        turning.take_savepoint(workflow, fact.savepoint or "", fact.epoch, offset)
+        turning.take_savepoint(workflow, fact.savepoint or "", fact.epoch, offset, number_of(fact, BEHIND))
         return
     if fact.status in (WorkflowStatus.CHILD_STARTED, WorkflowStatus.CHILD_CLOSED):
         told = children.announced if fact.status is WorkflowStatus.CHILD_STARTED else children.answered

@@ -65,15 +65,27 @@ def turn(workflow: Workflow, reason: str, offset: int, at_ms: int, target: Targe
     bring_all_on(workflow, offset, at_ms)
 
 
-def take_savepoint(workflow: Workflow, name: str, epoch: int, offset: int) -> None:
-    """Keep a savepoint of this epoch. One that is void replaces no sound one of its name."""
+def take_savepoint(workflow: Workflow, name: str, epoch: int, offset: int, behind: int = NOWHERE) -> None:
+    """Keep a savepoint of this epoch. One that is void replaces no sound one of its name; neither does one that repeats
+    it behind calls that came since: they are not behind the place that its agent knows.
+
+    Args:
+        behind: what the agent had been acknowledged; NOWHERE if it does not say.
+    """
     header = workflow.header
     if header.phase is not Phase.RUNNING or epoch != header.epoch or not name:
+        return
+    before = next((s for s in header.savepoints if s.name == in_words(name)), None)
+    if before is not None and NOWHERE < behind < before.offset and _was_called_since(workflow, before.offset):
         return
     void = bool(workflow.expected() or header.unread)
     made = Savepoint(in_words(name), offset, epoch, void)
     kept = tuple(s for s in header.savepoints if s.name != made.name or (void and not s.void))
     workflow.put_header(replace(header, savepoints=(*kept, made)[-SAVEPOINTS_MAX:]))
+
+
+def _was_called_since(workflow: Workflow, offset: int) -> bool:
+    return any(attempt.started_offset > offset for step in workflow.steps for attempt in step.attempts)
 
 
 def target_of(workflow: Workflow, name: str) -> Target | None:

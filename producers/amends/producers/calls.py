@@ -177,7 +177,7 @@ class CallBook:
 
     def go_on(self, standing: Standing) -> None:
         """Part of what was done was undone: count on from the savepoint."""
-        counts = self._savepoints.undone_to(standing.turns, standing.workflow_offset)
+        counts = self._savepoints.undone_to(standing.turns, standing.workflow_offset, standing.savepoint)
         if counts is not None:
             self._counts = counts
 

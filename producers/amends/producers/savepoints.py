@@ -49,11 +49,10 @@ class Savepoints:
         return tuple(dict.fromkeys(s.name for s in self._standing(turns)))
 
     def remembered(self, name: str, place: Place, written_ms: int) -> None:
-        """Take over a savepoint of an earlier instance. Of one that was written more than once the last counts."""
-        last = self._taken[-1] if self._taken else None
-        if last is not None and (last.name, last.place.epoch, last.written_ms) == (name, place.epoch, written_ms):
-            last.place = place
-        else:
+        """Take over a savepoint of an earlier instance. Of one that was written more than once the first counts, as
+        in the fold, but where nothing stands between."""
+        known = ((s.name, s.place.epoch, s.written_ms) for s in self._taken)
+        if (name, place.epoch, written_ms) not in known:
             self._taken.append(_Savepoint(name, place, None, written_ms))
 
     def meet(self, name: str, turns: tuple[EndedEpoch, ...], counts: Counter[str]) -> bool:
@@ -70,14 +69,18 @@ class Savepoints:
         """A savepoint was written."""
         self._taken.append(_Savepoint(name, place, Counter(counts)))
 
-    def undone_to(self, turns: tuple[EndedEpoch, ...], started_offset: int) -> Counter[str] | None:
+    def undone_to(self, turns: tuple[EndedEpoch, ...], started_offset: int, name: str) -> Counter[str] | None:
         """Forget what the turns condemned; return the counts of calls as they were where the last one went back to,
-        None if they are not known here."""
+        None if they are not known here.
+
+        Args:
+            name: of the savepoint that it went back to. The fold may have moved it, over nothing, to a repeat of it.
+        """
         self._taken = self._standing(turns)
         self._met = Counter(s.name for s in self._taken if s.counts is not None)
         if not turns or turns[-1].offset == started_offset:
             return Counter()
-        found = next((s for s in self._taken if s.place.offset == turns[-1].offset), None)
+        found = next((s for s in reversed(self._taken) if s.name == name or s.place.offset == turns[-1].offset), None)
         return None if found is None or found.counts is None else Counter(found.counts)
 
     def _standing(self, turns: tuple[EndedEpoch, ...]) -> list[_Savepoint]:

@@ -49,7 +49,7 @@ from amends.producers.savepoints import Place
 from amends.producers.scope_flow import Opening, admissible, heartbeat, ours, unanswered_heartbeat
 from amends.schemas.approvals import ApprovalState
 from amends.schemas.commands import Phase, WorkflowEcho
-from amends.schemas.facts import StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
+from amends.schemas.facts import BEHIND, StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 
 Look = AwaitStanding | AwaitEnd | AwaitPlan | AwaitOwed | AwaitFold | AwaitApproval
 _LOOKS = (AwaitStanding, AwaitEnd, AwaitPlan, AwaitOwed, AwaitFold, AwaitApproval)
@@ -110,6 +110,7 @@ class Scope:
         self._open: dict[str, OpenAttempt] = {}
         self._sent_at_ms = 0
         self._folded_to = -1
+        self._acknowledged_to = -1
         self._others = Others(opening.instance, opening.terms.lease_ms, -1)
         self._early: list[WorkflowEcho] = []
         self._known_epoch: int | None = None  # the agent has been told of it
@@ -316,12 +317,16 @@ class Scope:
                 else:
                     self._open.pop(fact.attempt, None)
                     self._book.note(fact)
+        elif fact.status is WorkflowStatus.SAVEPOINT:
+            return replace(fact, attributes={**fact.attributes, BEHIND: str(self._acknowledged_to)})
         return fact
 
     def _written(self, fact: Owed, write: Write) -> Write:
         if not isinstance(write, Acknowledged):
             self._sent_at_ms = 0  # nobody has heard from us: a heartbeat is due
-        elif fact.status is WorkflowStatus.STARTED:
+            return write
+        self._acknowledged_to = max(self._acknowledged_to, write.offset)
+        if fact.status is WorkflowStatus.STARTED:
             self._begun(write.offset)
         elif isinstance(fact, StepEvent) and fact.status is StepStatus.STARTED:
             with self._lock:

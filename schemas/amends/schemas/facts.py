@@ -109,6 +109,10 @@ class ApprovalTerms:
 SCOPE = "scope"
 """Attribute of a workflow's STARTED: a mark that its scope alone has. A client that recovers may write it twice."""
 
+BEHIND = "behind"
+"""Attribute of a SAVEPOINT: the last place of the ledger that its agent had been acknowledged. One of the same name
+that stands behind that is this fact, written before: an agent that takes a savepoint again knows where it was."""
+
 ACCEPTED = "amends.Accepted"
 """`Failure.type` of an attempt that ended UNKNOWN because the remote took the request and does it later (202)."""
 
