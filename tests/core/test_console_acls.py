@@ -74,7 +74,19 @@ def test_only_the_topics_part_creates_and_nobody_alters_or_deletes() -> None:
     for part in Part:
         for right in rights_of(part, SETTINGS):
             assert (Operation.CREATE in right.operations) == (part is Part.TOPICS)
-    assert {operation.value for operation in Operation} == {"Read", "Write", "Create", "Describe", "DescribeConfigs"}
+            assert Operation.DELETE not in right.operations
+    assert not {operation.value for operation in Operation} & {"Alter", "AlterConfigs", "ClusterAction", "All"}
+
+
+@pytest.mark.parametrize(("engine", "other"), [("faust", "transactions"), ("transactions", "faust")])
+def test_the_start_that_changes_the_engine_needs_the_others_changelog_and_to_delete_the_group(
+    capsys: pytest.CaptureFixture[str], engine: str, other: str
+) -> None:
+    found = documents(capsys, "--refold", "--engine", engine)
+    assert [(row["principal"], row["name"], row["operations"]) for row in found] == [
+        ("User:amends-processor", f"amends.processor-{other}-changelog", ["Read", "Write"]),
+        ("User:amends-processor", "amends-processor", ["Delete"]),
+    ]
 
 
 def test_who_only_looks_writes_nothing_and_agents_write_no_lane() -> None:

@@ -27,6 +27,7 @@ OPERATIONS = {
     Operation.READ: AclOperation.READ,
     Operation.WRITE: AclOperation.WRITE,
     Operation.CREATE: AclOperation.CREATE,
+    Operation.DELETE: AclOperation.DELETE,
     Operation.DESCRIBE: AclOperation.DESCRIBE,
     Operation.DESCRIBE_CONFIGS: AclOperation.DESCRIBE_CONFIGS,
 }
@@ -43,19 +44,32 @@ def grant_all(secured: Secured, topic_prefix: str, engine: str = TRANSACTIONS) -
 
 def withdraw(secured: Secured, part: Part, right: Right, operation: Operation) -> None:
     """Take one operation of a right away from a part."""
-    admin = _admin(secured)
-    (binding,) = of(part, Right(right.resource, right.name, (operation,), right.prefixed))
-    wanted = AclBindingFilter(
-        binding.restype, binding.name, binding.resource_pattern_type, binding.principal, "*", binding.operation,
-        AclPermissionType.ALLOW,
-    )  # fmt: skip
-    (future,) = admin.delete_acls([wanted]).values()
-    assert len(future.result(30)) == 1
-    eventually(lambda: wanted_gone(admin, wanted))
+    _take(secured, of(part, Right(right.resource, right.name, (operation,), right.prefixed)))
 
 
 def restore(secured: Secured, part: Part, right: Right) -> None:
     _grant(secured, list(of(part, right)))
+
+
+def give_in_place_of(secured: Secured, part: Part, before: Iterable[Right], after: Iterable[Right]) -> None:
+    """Take the rights `before` away from a part, and give it those `after`."""
+    _take(secured, [binding for right in before for binding in of(part, right)])
+    _grant(secured, [binding for right in after for binding in of(part, right)])
+
+
+def _take(secured: Secured, bindings: Iterable[AclBinding]) -> None:
+    admin = _admin(secured)
+    filters = [_exactly(binding) for binding in bindings]
+    for future in admin.delete_acls(filters).values():
+        assert len(future.result(30)) == 1
+    eventually(lambda: all(wanted_gone(admin, wanted) for wanted in filters))
+
+
+def _exactly(binding: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        binding.restype, binding.name, binding.resource_pattern_type, binding.principal, "*", binding.operation,
+        AclPermissionType.ALLOW,
+    )  # fmt: skip
 
 
 def wanted_gone(admin: AdminClient, wanted: AclBindingFilter) -> bool:
@@ -75,12 +89,7 @@ def _grant(secured: Secured, bindings: list[AclBinding]) -> None:
     admin = _admin(secured)
     for future in admin.create_acls(bindings).values():
         future.result(30)
-    last = bindings[-1]
-    wanted = AclBindingFilter(
-        last.restype, last.name, last.resource_pattern_type, last.principal, "*", last.operation,
-        AclPermissionType.ALLOW,
-    )  # fmt: skip
-    eventually(lambda: admin.describe_acls(wanted).result(30))
+    eventually(lambda: admin.describe_acls(_exactly(bindings[-1])).result(30))
 
 
 def _admin(secured: Secured) -> AdminClient:

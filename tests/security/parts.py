@@ -52,11 +52,11 @@ class Running:
 
 
 @contextlib.contextmanager
-def processor(kafka: KafkaSettings) -> Iterator[Running]:
+def processor(kafka: KafkaSettings, *, refold: bool = False) -> Iterator[Running]:
     """A processor whose application id is the topics' prefix. What ends it is raised at the end of the block."""
     settings = ProcessorSettings(application_id=kafka.topic_prefix)
-    check_start(kafka, refold=False, application_id=settings.application_id)
-    engine = TransactionalEngine(kafka, settings, fold_of(kafka, settings))
+    check_start(kafka, refold=refold, application_id=settings.application_id)
+    engine = TransactionalEngine(kafka, settings, fold_of(kafka, settings), refold=refold)
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -77,8 +77,8 @@ def processor(kafka: KafkaSettings) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def faust_worker(kafka: KafkaSettings, folder: Path) -> Iterator[Part]:
-    """A processor with the engine faust, as a process of its own; both of its partitions are its own."""
+def faust_process(kafka: KafkaSettings, folder: Path, *arguments: str) -> Iterator[tuple[Part, Callable[[], bool]]]:
+    """A processor with the engine faust, as a process of its own, and whether it has both of its partitions."""
     port = free_port()
     variables = {
         **variables_of(kafka),
@@ -87,19 +87,26 @@ def faust_worker(kafka: KafkaSettings, folder: Path) -> Iterator[Part]:
         "AMENDS_PROCESSOR__HEALTH_PORT": str(port),
     }
     parts = Parts(variables, folder)
-    part = parts.amends("processor", "processor")
+    part = parts.amends("processor", "processor", *arguments)
 
     def serves() -> bool:
-        assert part.child.alive, part.last_words(30)
         with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2) as answer:
             return len(json.load(answer)["partitions"]) == kafka.partitions
         return False
 
     try:
-        eventually(serves, 90)
-        yield part
+        yield part, serves
     finally:
         parts.stop()
+
+
+@contextlib.contextmanager
+def faust_worker(kafka: KafkaSettings, folder: Path, *arguments: str) -> Iterator[Part]:
+    """As `faust_process`, once both partitions are its own."""
+    with faust_process(kafka, folder, *arguments) as (part, serves):
+        eventually(lambda: serves() or not part.child.alive, 90)
+        assert part.child.alive, part.last_words(30)
+        yield part
 
 
 def variables_of(kafka: KafkaSettings) -> dict[str, str]:

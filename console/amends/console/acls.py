@@ -14,7 +14,7 @@ from amends.console.exits import USAGE, Stop
 from amends.console.options import AsJson, EngineName, Kafka
 from amends.console.output import show_json
 from amends.kafka.loading import load_settings
-from amends.kafka.rights import Part, Right, rights_of
+from amends.kafka.rights import Part, Right, rights_of, rights_to_change_engine
 from amends.kafka.settings import KafkaSettings
 from amends.schemas.topics import TRANSACTIONS
 
@@ -40,6 +40,9 @@ def acls(
     as_json: AsJson = False,
     kafka: Kafka = None,
     engine: Annotated[EngineName | None, typer.Option("--engine", help="Instead of AMENDS_PROCESSOR__ENGINE.")] = None,
+    refold: Annotated[
+        bool, typer.Option("--refold", help="Only what the one start that changes to this engine needs beside.")
+    ] = False,
 ) -> None:
     """Print what each part needs under these settings, and nothing more. Asks no broker, changes nothing.
 
@@ -51,11 +54,15 @@ def acls(
     principals = _principals(principal or ())
     application_id, engine_set = _processor()
     chosen = engine_set if engine is None else engine.value
-    granted = [
-        (principals[each], right)
-        for each in part or list(Part)
-        for right in rights_of(each, settings, application_id=application_id, lanes=lanes, engine=chosen)
-    ]
+    if refold:
+        beside = rights_to_change_engine(settings, application_id=application_id, engine=chosen)
+        granted = [(principals[Part.PROCESSOR], right) for right in beside]
+    else:
+        granted = [
+            (principals[each], right)
+            for each in part or list(Part)
+            for right in rights_of(each, settings, application_id=application_id, lanes=lanes, engine=chosen)
+        ]
     if as_json:
         show_json([_document(whom, right) for whom, right in granted])
         return

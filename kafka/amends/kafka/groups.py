@@ -6,12 +6,15 @@ import time
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin._acl import AclOperation
 
-from amends.kafka.errors import KafkaFault, ReadTimedOut
+from amends.kafka.errors import AccessRefused, KafkaFault, ReadTimedOut
 from amends.kafka.handles import AdminClient
 from amends.kafka.options import common_options
 from amends.kafka.options import logger as client_logger
 from amends.kafka.owned import PASSING
+from amends.kafka.permission import HOW, HOW_TO_CHANGE_ENGINE, NO_RIGHT, no_right
+from amends.kafka.rights import Operation
 from amends.kafka.settings import KafkaSettings
 
 REQUEST_S = 10
@@ -50,13 +53,34 @@ def group_seen(settings: KafkaSettings, group: str, deadline_s: float = SEEN_WIT
     return GroupSeen(len(found.members), found.partition_assignor if found.members else "")
 
 
+def require_membership(settings: KafkaSettings, group: str, deadline_s: float = SEEN_WITHIN_S) -> None:
+    """Return unless the broker says that this client may not be a member of a group; it may not tell.
+
+    Raises AccessRefused.
+    """
+    admin = AdminClient(common_options(settings), logger=client_logger)
+    try:
+        asked = admin.describe_consumer_groups([group], request_timeout=deadline_s, include_authorized_operations=True)
+        told = asked[group].result(deadline_s).authorized_operations
+    except TimeoutError:
+        return
+    except KafkaException as error:
+        cause = error.args[0]
+        if cause.code() in NO_RIGHT:
+            raise no_right(f"group {group}: {Operation.READ}", cause) from error
+        return
+    if told and AclOperation.READ not in told:
+        raise AccessRefused(f"group {group}: {Operation.READ}: this client has not the right. {HOW}")
+
+
 def forget_group(settings: KafkaSettings, group: str, within_s: float = EMPTY_WITHIN_S) -> None:
     """Delete a group with its committed offsets; one that is not there is forgotten. Asked again while it has members
     or the brokers are away, for `within_s`.
 
     Raises:
         ReadTimedOut: the brokers did not do it in time.
-        KafkaFault: it still has members, or may not be deleted.
+        AccessRefused: this client may not delete it.
+        KafkaFault: it still has members.
     """
     admin = AdminClient(common_options(settings), logger=client_logger)
     end = time.monotonic() + within_s
@@ -71,6 +95,8 @@ def forget_group(settings: KafkaSettings, group: str, within_s: float = EMPTY_WI
             cause = error.args[0]
             if cause.code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return
+            if cause.code() in NO_RIGHT:
+                raise no_right(f"group {group}: Delete", cause, HOW_TO_CHANGE_ENGINE) from error
             passes = cause.retriable() or cause.code() in PASSING
             if not passes and cause.code() != KafkaError.NON_EMPTY_GROUP:
                 raise KafkaFault(f"the offsets of group {group} can't be forgotten: {cause.str()}") from error

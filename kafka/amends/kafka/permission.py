@@ -24,22 +24,26 @@ NO_RIGHT = frozenset({
 })  # fmt: skip
 
 HOW = "`amends acls` prints what each part needs, as commands for kafka-acls"
+HOW_TO_CHANGE_ENGINE = (
+    "`amends acls --refold` prints what the one start that changes the engine needs, as commands for kafka-acls"
+)
 
 _NAMED = {
     AclOperation.READ: Operation.READ,
     AclOperation.WRITE: Operation.WRITE,
     AclOperation.CREATE: Operation.CREATE,
+    AclOperation.DELETE: Operation.DELETE,
     AclOperation.DESCRIBE: Operation.DESCRIBE,
     AclOperation.DESCRIBE_CONFIGS: Operation.DESCRIBE_CONFIGS,
 }
 
 
-def no_right(what: str, cause: KafkaError) -> AccessRefused:
+def no_right(what: str, cause: KafkaError, how: str = HOW) -> AccessRefused:
     """Return the error for an answer of `NO_RIGHT`."""
-    return AccessRefused(f"{what}: {cause.str()}: this client has not the right. {HOW}")
+    return AccessRefused(f"{what}: {cause.str()}: this client has not the right. {how}")
 
 
-def require_rights(admin: AdminClient, rights: Sequence[Right]) -> None:
+def require_rights(admin: AdminClient, rights: Sequence[Right], how: str = HOW) -> None:
     """Return if the brokers grant all of `rights` that are on topics.
 
     What they do not tell is not judged. Neither are groups, of which a cluster that has had none tells nothing for
@@ -56,7 +60,7 @@ def require_rights(admin: AdminClient, rights: Sequence[Right]) -> None:
     missing = [line for right in topics if (line := _missing(right, _granted(told[right.name])))]
     if missing:
         lines = "\n".join(f"- {line}" for line in missing)
-        raise AccessRefused(f"this client has not the rights of its part on Kafka:\n{lines}\n{HOW}")
+        raise AccessRefused(f"this client has not the rights of its part on Kafka:\n{lines}\n{how}")
 
 
 def _missing(right: Right, granted: frozenset[Operation] | None) -> str:

@@ -37,6 +37,7 @@ class Operation(StrEnum):
     READ = "Read"
     WRITE = "Write"
     CREATE = "Create"
+    DELETE = "Delete"
     DESCRIBE = "Describe"
     DESCRIBE_CONFIGS = "DescribeConfigs"
 
@@ -53,6 +54,7 @@ class Right:
 
 READS = (Operation.READ,)
 WRITES = (Operation.WRITE,)
+BOTH = (Operation.READ, Operation.WRITE)
 CHECKS_AND_READS = (Operation.READ, Operation.DESCRIBE_CONFIGS)
 CHECKS_AND_WRITES = (Operation.WRITE, Operation.DESCRIBE_CONFIGS)
 CHECKS_AND_BOTH = (Operation.READ, Operation.WRITE, Operation.DESCRIBE_CONFIGS)
@@ -89,9 +91,20 @@ def rights_of(
             return tuple(_topic(t.name, *MAKES) for t in settings.topics.specifications(engine=engine))
 
 
+def rights_to_change_engine(
+    settings: KafkaSettings, *, application_id: str = "amends-processor", engine: str
+) -> tuple[Right, ...]:
+    """Return what a processor needs beside its own rights for the one start (`--refold`) that changes to `engine`.
+
+    The state of the other engine is looked at and marked as left, and the offsets of its group are forgotten.
+    """
+    left = [settings.topics.changelog(other) for other in (TRANSACTIONS, FAUST) if other != engine]
+    return *(_topic(name, *BOTH) for name in left), Right(Resource.GROUP, application_id, (Operation.DELETE,))
+
+
 def _agents(settings: KafkaSettings) -> tuple[Right, ...]:
     topics = settings.topics
-    return _topic(topics.ledger, Operation.READ, Operation.WRITE), _topic(topics.workflows, *READS)
+    return _topic(topics.ledger, *BOTH), _topic(topics.workflows, *READS)
 
 
 def _processor(settings: KafkaSettings, application_id: str, engine: str) -> tuple[Right, ...]:

@@ -16,12 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amends.kafka.entrance import Entrance
 from amends.kafka.errors import KafkaFault, TopicsWrong
 from amends.kafka.groups import forget_group, group_seen
 from amends.kafka.owned import HEAD
+from amends.kafka.permission import HOW_TO_CHANGE_ENGINE, require_rights
 from amends.kafka.publisher import Publisher
 from amends.kafka.reader import PartitionReader
 from amends.kafka.records import Record, TopicPartition
+from amends.kafka.rights import Operation, Right, rights_to_change_engine
 from amends.kafka.settings import KafkaSettings
 from amends.processors import records
 from amends.processors.engine import EngineError, OtherEngineError
@@ -92,22 +95,35 @@ def refuse_other_engine(kafka: KafkaSettings, engine: str) -> None:
 def leave_other_engine(kafka: KafkaSettings, engine: str, group: str) -> None:
     """Say on the changelog of the other engine that it was left: `engine` builds its state from the ledger.
 
-    Raises KafkaFault if the group's offsets can't be forgotten: somebody is still at work.
+    Raises:
+        AccessRefused: a right to do so is missing; nothing is changed.
+        KafkaFault: the group's offsets can't be forgotten, since somebody is still at work.
     """
-    topics = kafka.topics
     with PartitionReader(kafka) as reader:
-        left = [
-            topics.changelog(other)
-            for other in _others(engine)
-            if _written(reader, topics.changelog(other)) and not is_left(reader, topics.changelog(other), other)
-        ]
+        written = _written_by_others(reader, kafka, engine)
+        left = [topic for topic, other in written.items() if not is_left(reader, topic, other)]
     if not left:
         return
+    _require_rights_to_change(kafka, engine, group, Operation.WRITE)
     forget_group(kafka, group)
     with Publisher(kafka) as publisher:
         for topic in left:
             for partition in range(kafka.partitions):
                 publisher.publish_sync(topic, key=LEFT_KEY, value=engine.encode(), partition=partition)
+
+
+def require_sight_of_other_engine(kafka: KafkaSettings, engine: str, group: str) -> None:
+    """Raise AccessRefused if another engine has kept a state here that this client may not read."""
+    with PartitionReader(kafka) as reader:
+        written = _written_by_others(reader, kafka, engine)
+    if written:
+        _require_rights_to_change(kafka, engine, group, Operation.READ)
+
+
+def _require_rights_to_change(kafka: KafkaSettings, engine: str, group: str, operation: Operation) -> None:
+    rights = rights_to_change_engine(kafka, application_id=group, engine=engine)
+    wanted = [Right(right.resource, right.name, (operation,)) for right in rights if operation in right.operations]
+    require_rights(Entrance(kafka).admin, wanted, HOW_TO_CHANGE_ENGINE)
 
 
 def refuse_loss(kafka: KafkaSettings) -> None:
@@ -176,6 +192,12 @@ def _header(value: bytes | None) -> Header | None:
 
 def _others(engine: str) -> list[str]:
     return [other for other in ENGINES if other != engine]
+
+
+def _written_by_others(reader: PartitionReader, kafka: KafkaSettings, engine: str) -> dict[str, str]:
+    """Return the changelogs of other engines that hold anything, and whose they are."""
+    changelogs = {kafka.topics.changelog(other): other for other in _others(engine)}
+    return {topic: other for topic, other in changelogs.items() if _written(reader, topic)}
 
 
 def _written(reader: PartitionReader, topic: str) -> bool:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from amends.kafka.consumer import committed_offsets
 from amends.kafka.errors import KafkaFault, ReadTimedOut
+from amends.kafka.groups import require_membership
 from amends.kafka.reader import PartitionReader
 from amends.kafka.records import EndObserved, TopicPartition
 from amends.kafka.settings import KafkaSettings
@@ -87,6 +88,12 @@ class Asking:
             return await self._in(self._thread, self._idle_lag)
         except KafkaFault:
             return None
+
+    async def require_membership(self) -> None:
+        """Raise AccessRefused if this client may not be a member of the group: Faust's client would wait, and say
+        nothing."""
+        if not self._kafka.embedded:
+            await asyncio.to_thread(require_membership, self._kafka, self._group)
 
     def close(self) -> None:
         """Let go of threads and reader."""

@@ -26,10 +26,10 @@ from typing import Any
 
 from faust.types import ConsumerT, EventT
 
-from amends.kafka.errors import KafkaFault
+from amends.kafka.errors import AccessRefused, KafkaFault
 from amends.kafka.settings import KafkaSettings
 from amends.processors.emitter import EmissionLostError
-from amends.processors.engine import EngineError, Faults, FoldFactory, no_faults
+from amends.processors.engine import EngineError, Faults, FoldFactory, RightMissingError, no_faults
 from amends.processors.faust_asking import Asking
 from amends.processors.faust_changelog import Mark
 from amends.processors.faust_facts import LedgerMessage
@@ -170,6 +170,8 @@ class FaustEngine:
                 self._begin(self._sweeps.sweep(keeper, now_ms))
         if self._figures.is_lag_due(now_ms):
             self._begin(self._figures.look_at_lag())
+            if not (self._holding.taking or list(self._holding)):
+                self._begin(self._asking.require_membership())
         self._figures.report()
 
     def _begin_timers(self, now_ms: int) -> None:
@@ -259,6 +261,8 @@ class FaustEngine:
 def _in_words(error: BaseException) -> EngineError:
     if isinstance(error, EngineError):
         return error
+    if isinstance(error, AccessRefused):
+        return RightMissingError(str(error))
     if isinstance(error, EmissionLostError | KafkaFault):
         return BrokerFaultError(str(error))
     return EngineError(f"{type(error).__name__}: {error}")

@@ -59,7 +59,7 @@ class SendGuard(faust.Sensor):
         self._fail = fail
 
     def on_send_error(self, producer: ProducerT, exc: BaseException, state: Any) -> None:
-        self._fail(EngineError(f"a record was not acknowledged: {type(exc).__name__}: {exc}"))
+        self._fail(_told("a record was not acknowledged", exc))
 
 
 class ProcessorApp(faust.App):
@@ -139,10 +139,17 @@ def _as_failure(worker: ProcessorWorker, settings: ProcessorSettings) -> EngineE
         return None
     if isinstance(reason, InconsistentGroupProtocolError):
         return TwoEnginesError(two_engines_in_words(FAUST, settings.application_id))
-    words = f"Faust ended: {type(reason).__name__}: {reason}"
+    failure = _told("Faust ended", reason)
+    is_brokers = isinstance(reason, KafkaError) and not isinstance(failure, RightMissingError)
+    return BrokerFaultError(str(failure)) if is_brokers else failure
+
+
+def _told(what: str, reason: BaseException) -> EngineError:
+    """Return a failure for what Faust's client met."""
+    words = f"{what}: {type(reason).__name__}: {reason}"
     if isinstance(reason, NOT_LET_IN):
         return RightMissingError(f"{words}. What a processor needs: `amends acls --engine faust`")
-    return BrokerFaultError(words) if isinstance(reason, KafkaError) else EngineError(words)
+    return EngineError(words)
 
 
 def make_app(

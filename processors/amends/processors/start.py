@@ -14,6 +14,7 @@ from amends.processors.engine_change import (
     refuse_loss,
     refuse_other_engine,
     refuse_two_engines,
+    require_sight_of_other_engine,
 )
 from amends.processors.settings import ProcessorSettings
 from amends.processors.watchdog import end_process
@@ -75,6 +76,7 @@ def check_start(
         if not refold:
             refuse_other_engine(kafka, engine)
             return
+        require_sight_of_other_engine(kafka, engine, application_id)
         if not accept_loss:
             refuse_loss(kafka)
         leave_other_engine(kafka, engine, application_id)
