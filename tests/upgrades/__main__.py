@@ -25,6 +25,7 @@ from tests.upgrades.rolling import COMPENSATORS, NEW, OLD, PROCESSORS, Load, Rol
 from amends.local.children import keep_folder, make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
 from amends.local.servers import servers
+from amends.schemas.topics import FAUST, TRANSACTIONS
 
 ORDERS = {"processors": (PROCESSORS, COMPENSATORS), "compensators": (COMPENSATORS, PROCESSORS)}
 
@@ -43,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print(f"{previous}, {first} first, seed {seed}; {found}", flush=True)
                     new = {"AMENDS_KAFKA__RECORDS_OF": options.records_of} if options.records_of else {}
                     old = ("--refold",) if options.refold else ()
-                    with rolling(found, place, folder, new_settings=new, old_arguments=old) as played:
+                    with rolling(
+                        found, place, folder, new_settings=new, old_arguments=old, engine=options.engine
+                    ) as played:
                         runs = play(played, ORDERS[first], seed, options.at_once, options.between)
                         wrong += not report(played, runs, folder)
         failed = wrong > 0
@@ -91,6 +94,9 @@ def report(played: RollingTheatre, runs: list[Run], folder: Path) -> bool:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.upgrades")
     parser.add_argument("--previous", nargs="+", default=["0.1.0"], help="releases, or commits")
+    parser.add_argument(
+        "--engine", choices=(TRANSACTIONS, FAUST), default=TRANSACTIONS, help="of all processors; 0.1.0 has no other"
+    )
     parser.add_argument("--first", nargs="+", choices=sorted(ORDERS), default=sorted(ORDERS))
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--at-once", type=int, default=4)

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.killing.outside import gates, payment_method
 from tests.killing.stage import READY_DEADLINE_MS, Stage
 from tests.killing.strikes import plan_of
-from tests.killing.theatre import PATIENCE, Run, Theatre
+from tests.killing.theatre import ENGINE, PATIENCE, Run, Theatre
 from tests.upgrades.previous import PreviousParts
 
 from amends.kafka.settings import KafkaSettings
@@ -24,6 +24,7 @@ from amends.local.servers import Servers
 from amends.local.story.remotes import remotes
 from amends.local.story.tools import LANES
 from amends.local.wire import answers
+from amends.schemas.topics import TRANSACTIONS
 
 OLD, NEW = "old", "new"
 PROCESSORS, COMPENSATORS = "processors", "compensators"
@@ -123,12 +124,14 @@ def rolling(
     *,
     new_settings: dict[str, str],
     old_arguments: tuple[str, ...] = (),
+    engine: str = TRANSACTIONS,
 ) -> Iterator[RollingTheatre]:
     """Have topics, services and the parts of the version in `previous` for the length of a block.
 
     Args:
         new_settings: what today's parts and agents are told beyond what both are told.
         old_arguments: what processors of the previous version are started with when it is rolled back to.
+        engine: that of the processors of both versions. 0.1.0 knows of none.
     """
     settings = KafkaSettings(
         bootstrap_servers=servers.kafka.bootstrap_servers,
@@ -140,6 +143,8 @@ def rolling(
     )
     with remotes() as outside, gates(outside) as passed:
         shared = {**environment(settings, servers.redis.url), **passed.environment, **PATIENCE}
+        if engine != TRANSACTIONS:
+            shared[ENGINE] = engine
         versions = {
             OLD: PreviousParts(previous, shared, folder),
             NEW: Parts({**shared, **new_settings}, folder),
