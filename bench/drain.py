@@ -11,24 +11,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 
-from amends.kafka.errors import KafkaFault, WriteError
+from amends.kafka.errors import WriteError
 from amends.kafka.publisher import Ack, Publisher
 from amends.kafka.settings import KafkaSettings
-from amends.kafka.topics import create_topics
-from amends.local.children import make_folder, remove_folder
-from amends.local.parts import Parts, environment
-from amends.local.servers import servers
+from amends.local.parts import Parts
 from amends.schemas.codec import encode
 from amends.schemas.facts import Fact, StepEvent, StepStatus, UndoEvent, UndoStatus, WorkflowEvent, WorkflowStatus
 from bench import recovery
 from bench.loads import Agent
+from bench.place import measure, place
 from bench.report import Figures, percentile
 from bench.tools import LANE, RESULT, step
 
@@ -128,45 +124,11 @@ def drained(settings: KafkaSettings, since: list[int], workflows: int) -> Drain:
     raise SystemExit(f"{len(found.undone_ms)} of {workflows} workflows were undone within {WITHIN_S} s")
 
 
-def await_calm(settings: KafkaSettings) -> None:
-    """Return once the broker answers at its pace: right after its start it may not."""
-    until, quick = time.monotonic() + 120, 0
-    while quick < 3 and time.monotonic() < until:
-        began = time.monotonic()
-        try:
-            recovery.ends_of(settings)
-        except KafkaFault:
-            quick = 0
-        else:
-            quick = quick + 1 if time.monotonic() - began < 1 else 0
-        time.sleep(0.5)
-
-
 def run(options: argparse.Namespace) -> Figures:
-    with servers(embedded=False, quick_start=False) as found:
-        print(found, flush=True)
-        settings = KafkaSettings(
-            bootstrap_servers=found.kafka.bootstrap_servers,
-            topic_prefix=f"drain{int(time.time())}",
-            lanes=(LANE,),
-            partitions=options.partitions,
-            replication_factor=1,
-        )
-        create_topics(settings)
-        await_calm(settings)
-        folder = make_folder("drain")
-        parts = Parts(environment(settings, found.redis.url), folder)
-        try:
-            parts.amends("processor", "processor")
-            parts.amends("compensator", "compensator", "bench.tools", "--lane", LANE)
-            return _measure(options, settings, parts)
-        except SystemExit:
-            for part in parts.running:
-                print(f"--- {part.name}\n{part.last_words(12)}", file=sys.stderr)
-            raise
-        finally:
-            parts.stop()
-            remove_folder(folder)
+    with place("drain", options.partitions) as here:
+        here.parts.amends("processor", "processor")
+        here.parts.amends("compensator", "compensator", "bench.tools", "--lane", LANE)
+        return _measure(options, here.settings, here.parts)
 
 
 def _measure(options: argparse.Namespace, settings: KafkaSettings, parts: Parts) -> Figures:
@@ -230,18 +192,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--per-second", type=float, default=20.0, help="new workflows, before and meanwhile")
     parser.add_argument("--target", type=float, default=300.0, help="workflows drained a second, at least")
     parser.add_argument("--warm", type=float, default=20.0, help="seconds of load first")
-    parser.add_argument("--partitions", type=int, default=8)
-    parser.add_argument("--json", type=Path, default=Path("bench/results/drain.json"))
-    options = parser.parse_args(arguments)
-    figures = run(options)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    options, figures = measure(parser, arguments, run)
     print(
         f"{figures['workflows']} workflows failed within {figures['failed_within_s']:.1f} s and were undone in "
         f"{figures['drained_s']:.1f} s: {figures['workflows_s']:.0f}/s (target {options.target:g}/s), "
         f"{figures['undone_again']} undone twice\n"
         f"a step of new work: p50 {figures['step_before_p50_ms']:.1f} ms, p99 {figures['step_before_p99_ms']:.1f} ms "
-        f"before; p50 {figures['step_during_p50_ms']:.1f} ms, p99 {figures['step_during_p99_ms']:.1f} ms meanwhile\n"
-        f"written to {options.json}"
+        f"before; p50 {figures['step_during_p50_ms']:.1f} ms, p99 {figures['step_during_p99_ms']:.1f} ms meanwhile"
     )
     return 0 if figures["workflows_s"] >= options.target and not figures["undone_again"] else 1

@@ -13,31 +13,25 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 
 from amends.kafka.owned import HEAD
 from amends.kafka.publisher import Ack, Publisher
 from amends.kafka.reader import PartitionConsumer
 from amends.kafka.records import TopicPartition
 from amends.kafka.settings import KafkaSettings
-from amends.kafka.topics import create_topics
-from amends.local.children import make_folder, remove_folder
-from amends.local.parts import Part, Parts, environment
-from amends.local.servers import servers
+from amends.local.parts import Part, Parts
 from amends.schemas.codec import decode_as, encode
 from amends.schemas.commands import WorkflowEcho
 from amends.schemas.facts import WorkflowEvent, WorkflowStatus
 from amends.schemas.keys import partition_for
-from bench.drain import LEASE_MS, await_calm, begun, write
+from bench.drain import LEASE_MS, begun, write
+from bench.place import measure, place
 from bench.report import Figures, percentile
-from bench.tools import LANE
 
 NAMES = ("amends-processor-0", "amends-processor-1")
 WITHIN_S = 120.0
@@ -146,38 +140,20 @@ def settle(stand: Stand) -> None:
 
 
 def run(options: argparse.Namespace) -> Figures:
-    with servers(embedded=False, quick_start=False) as found:
-        print(found, flush=True)
-        settings = KafkaSettings(
-            bootstrap_servers=found.kafka.bootstrap_servers,
-            topic_prefix=f"takeover{int(time.time())}",
-            lanes=(LANE,),
-            partitions=options.partitions,
-            replication_factor=1,
-        )
-        create_topics(settings)
-        await_calm(settings)
-        folder = make_folder("takeover")
-        parts = Parts(environment(settings, found.redis.url), folder)
-        publisher, echo = Publisher(settings, deadline_ms=60_000), PartitionConsumer(settings, fetch_wait_ms=20)
-        try:
-            echo.add({TopicPartition(settings.topics.workflows, p): HEAD for p in range(settings.partitions)})
-            stand = Stand(settings, parts, publisher, echo)
-            for name in NAMES:
-                stand.start(name)
-            names = [f"open-{number}" for number in range(options.open)]
-            write(publisher, settings.topics.ledger, chain.from_iterable(begun(name) for name in names))
-            settle(stand)
-            return {way: measured(stand, way, options.times) for way in options.ways or WAYS}
-        except SystemExit:
-            for part in parts.running:
-                print(f"--- {part.name}\n{part.last_words(12)}", file=sys.stderr)
-            raise
-        finally:
-            echo.close()
-            publisher.close()
-            parts.stop()
-            remove_folder(folder)
+    with (
+        place("takeover", options.partitions) as here,
+        Publisher(here.settings, deadline_ms=60_000) as publisher,
+        PartitionConsumer(here.settings, fetch_wait_ms=20) as echo,
+    ):
+        topics = here.settings.topics
+        echo.add({TopicPartition(topics.workflows, p): HEAD for p in range(here.settings.partitions)})
+        stand = Stand(here.settings, here.parts, publisher, echo)
+        for name in NAMES:
+            stand.start(name)
+        names = [f"open-{number}" for number in range(options.open)]
+        write(publisher, topics.ledger, chain.from_iterable(begun(name) for name in names))
+        settle(stand)
+        return {way: measured(stand, way, options.times) for way in options.ways or WAYS}
 
 
 def main(arguments: list[str]) -> int:
@@ -185,14 +161,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--ways", nargs="+", choices=sorted(WAYS), help="only these")
     parser.add_argument("--open", type=int, default=2_000, help="workflows that are open meanwhile")
-    parser.add_argument("--partitions", type=int, default=8)
-    parser.add_argument("--json", type=Path, default=Path("bench/results/takeover.json"))
-    options = parser.parse_args(arguments)
-    figures = run(options)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    _, figures = measure(parser, arguments, run)
     for way, found in figures.items():
         met = "met" if found["max_s"] <= found["target_s"] else "MISSED"
         print(f"{way:24} p50 {found['p50_s']:5.1f} s, worst {found['max_s']:5.1f} s: {found['target_s']:g} s is {met}")
-    print(f"written to {options.json}")
     return 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 from tests.integration.kafka_parts import eventually, settings_of, take, with_topics, write_all
@@ -61,6 +63,19 @@ def read_all(settings: KafkaSettings, topic: str) -> list[bytes | None]:
     with PartitionReader(settings) as reader:
         ends = reader.ends(topic, range(PARTITIONS))
         return [r.value for batch in reader.read(dict.fromkeys(ends, HEAD), ends) for r in batch]
+
+
+def group(settings: KafkaSettings, name: str, topic: str, **more: Any) -> GroupConsumer:
+    return GroupConsumer(settings, group=name, topics=[topic], session_ms=6_000, **more)
+
+
+@contextlib.contextmanager
+def following(settings: KafkaSettings, **more: Any) -> Iterator[LedgerFollower]:
+    """A follower that has come to the end of partition 0."""
+    with LedgerFollower(settings, settings.topics.ledger, **more) as follower:
+        follower.follow(0)
+        eventually(lambda: follower.followed_to(0) is not None)
+        yield follower
 
 
 # Writing
@@ -170,10 +185,10 @@ def test_a_closed_publisher_refuses(settings: KafkaSettings) -> None:
 def test_a_group_goes_on_where_it_committed(settings: KafkaSettings, publisher: Publisher) -> None:
     topic = settings.topics.undo("default")
     write_all(publisher, topic, ["a", "b", "c"], partition=0)
-    with GroupConsumer(settings, group="workers", topics=[topic], session_ms=6_000) as first:
+    with group(settings, "workers", topic) as first:
         seen = take(first, 3)
         first.commit({TopicPartition(topic, 0): seen[1].offset + 1})
-    with GroupConsumer(settings, group="workers", topics=[topic], session_ms=6_000) as second:
+    with group(settings, "workers", topic) as second:
         assert [record.value for record in take(second, 1)] == [b"c"]
         assert second.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): seen[1].offset + 1}
 
@@ -190,14 +205,10 @@ def test_a_group_hears_what_it_gets_and_gives_up_and_may_say_where_to_begin(
         heard.append(("assigned", len(places)))
         return {place: 2}
 
-    consumer = GroupConsumer(
-        settings,
-        group="fold",
-        topics=[topic],
-        session_ms=6_000,
-        on_assigned=assigned,
-        on_revoked=lambda places: heard.append(("revoked", len(places))),
-    )
+    def revoked(places: list[TopicPartition]) -> None:
+        heard.append(("revoked", len(places)))
+
+    consumer = group(settings, "fold", topic, on_assigned=assigned, on_revoked=revoked)
     assert [record.value for record in take(consumer, 1)] == [b"c"]
     assert consumer.positions()[place] == 3
     consumer.close()
@@ -286,9 +297,7 @@ def test_a_range_is_read_to_its_end_and_no_further(settings: KafkaSettings, publ
 async def test_a_follower_gives_what_was_said_of_a_key(settings: KafkaSettings, publisher: Publisher) -> None:
     topic = settings.topics.ledger
     old = write_all(publisher, topic, ["mine", "other", "mine"], partition=0)
-    with LedgerFollower(settings, topic) as follower:
-        follower.follow(0)
-        eventually(lambda: follower.followed_to(0) is not None)
+    with following(settings) as follower:
         new = write_all(publisher, topic, ["mine", "other", "mine"], partition=0)
 
         async def offsets(from_offset: int, to_offset: int, key: bytes = b"mine") -> list[int]:
@@ -307,9 +316,7 @@ async def test_what_a_follower_has_yet_to_come_to_is_waited_for_and_not_sought(
     settings: KafkaSettings, publisher: Publisher
 ) -> None:
     topic = settings.topics.ledger
-    with LedgerFollower(settings, topic) as follower:
-        follower.follow(0)
-        eventually(lambda: follower.followed_to(0) is not None)
+    with following(settings) as follower:
         for number in range(20):
             ack = await publisher.publish(topic, key=b"k", value=b"%d" % number, partition=0)
             assert (await follower.fetch(0, ack.offset)).value == b"%d" % number
@@ -320,9 +327,7 @@ async def test_a_follower_rests_while_nobody_waits_and_still_holds_all(
     settings: KafkaSettings, publisher: Publisher
 ) -> None:
     topic = settings.topics.ledger
-    with LedgerFollower(settings, topic) as follower:
-        follower.follow(0)
-        eventually(lambda: follower.followed_to(0) is not None)
+    with following(settings) as follower:
         looks, began_at = follower.looks, time.monotonic()
         acks = [await publisher.publish(topic, key=b"k", value=b"%d" % number, partition=0) for number in range(200)]
         looks, took_ms = follower.looks - looks, (time.monotonic() - began_at) * 1000
@@ -360,9 +365,7 @@ async def test_a_read_that_cannot_be_answered_says_so(settings: KafkaSettings) -
 
 async def test_what_the_index_forgot_is_read_from_the_topic(settings: KafkaSettings, publisher: Publisher) -> None:
     topic = settings.topics.ledger
-    with LedgerFollower(settings, topic, bytes_max=2_000) as follower:
-        follower.follow(0)
-        eventually(lambda: follower.followed_to(0) is not None)
+    with following(settings, bytes_max=2_000) as follower:
         offsets = write_all(publisher, topic, ["k"] * 40, partition=0)
         assert [r.offset for r in await follower.read(0, b"k", offsets[0], offsets[-1])] == offsets
 
@@ -375,7 +378,7 @@ def test_records_and_offsets_of_a_checkpoint_appear_together(settings: KafkaSett
     place = TopicPartition(ledger, 0)
     write_all(publisher, ledger, ["a", "b"], partition=0)
     with (
-        GroupConsumer(settings, group="fold", topics=[ledger], session_ms=6_000) as consumer,
+        group(settings, "fold", ledger) as consumer,
         Checkpointer(settings, f"{settings.topic_prefix}-0") as checkpointer,
     ):
         checkpointer.initialise()
@@ -391,19 +394,23 @@ def test_records_and_offsets_of_a_checkpoint_appear_together(settings: KafkaSett
 def test_a_replaced_owner_of_a_checkpoint_is_refused(settings: KafkaSettings) -> None:
     changelog = settings.topics.changelog()
     with (
-        GroupConsumer(settings, group="fold", topics=[settings.topics.ledger], session_ms=6_000) as consumer,
+        group(settings, "fold", settings.topics.ledger) as consumer,
         Checkpointer(settings, f"{settings.topic_prefix}-0") as old,
         Checkpointer(settings, f"{settings.topic_prefix}-0") as new,
     ):
         eventually(lambda: consumer.poll_batch(100) and consumer.assignment())
+
+        def keep(owner: Checkpointer, state: bytes) -> None:
+            owner.commit([Outgoing(changelog, b"k", state, partition=0)], {}, consumer.group_metadata())
+
         old.initialise()
-        old.commit([Outgoing(changelog, b"k", b"old", partition=0)], {}, consumer.group_metadata())
+        keep(old, b"old")
         new.initialise()
         with pytest.raises(CheckpointFenced):
-            old.commit([Outgoing(changelog, b"k", b"zombie", partition=0)], {}, consumer.group_metadata())
-        new.commit([Outgoing(changelog, b"k", b"new", partition=0)], {}, consumer.group_metadata())
+            keep(old, b"zombie")
+        keep(new, b"new")
         with pytest.raises(CheckpointFenced):
-            old.commit([Outgoing(changelog, b"k", b"zombie", partition=0)], {}, consumer.group_metadata())
+            keep(old, b"zombie")
 
 
 # Topics
