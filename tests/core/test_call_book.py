@@ -50,3 +50,20 @@ def test_what_ended_after_the_savepoint_is_condemned_wherever_its_intent_stands(
     book.keep_savepoint("tried", Place(0, 9))
     turned = replace(RUNNING, epoch=1, turns=(EndedEpoch(0, 3),))
     assert admitted(book, turned, "a/2").step_id != first.step_id
+
+
+def test_a_call_that_another_process_gave_up_is_met_by_what_this_one_did() -> None:
+    """Where each send is a step of its own, that of the other one is newer, and has no effect."""
+    neither = replace(CONTRACT, call=CallTerms(Idempotency.NEITHER))
+    asked = Admit(neither, "charge 1", "the charge", False, RUNNING)
+    book = CallBook("w")
+    mine = book.admit(asked, "a/1", 0)
+    assert isinstance(mine, Admitted)
+    book.placed(noted(book, mine, StepStatus.STARTED), 7)
+    noted(book, mine, StepStatus.SUCCEEDED)
+    theirs = StepEvent("w", "theirs", "b/1", 0, StepStatus.STARTED, "shop.charge", call_id="the charge")
+    gave_up = replace(theirs, status=StepStatus.NOT_EXECUTED)
+    book.remember(((9, theirs), (10, gave_up)))
+    met = book.admit(asked, "a/2", 0)
+    assert isinstance(met, Recorded)
+    assert met.step_id == mine.step_id

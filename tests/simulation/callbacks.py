@@ -82,10 +82,10 @@ class Doors(Process):
 
         target = pipeline.world.target(tool, arguments)
         number = -1 if target is None else target.number
-        pipeline.world.undoing[number] += 1
+        pipeline.world.undoing[number].append(owner)
 
         def do() -> None:
-            pipeline.world.undoing[number] -= 1
+            pipeline.world.undoing[number].remove(owner)
             if pipeline.happens(pipeline.mix.later_dropped):
                 self._call_back(token, NotUndone("dropped"))
                 return

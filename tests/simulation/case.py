@@ -141,11 +141,10 @@ class Case:
         if fact.status is not UndoStatus.STARTED:
             self._ended.add(attempt)
             self._under_way.pop(attempt, None)
-            if fact.status in (UndoStatus.UNDONE, UndoStatus.NOTHING_TO_UNDO):
-                self._undone.add(attempt[:2])
+            if fact.status is UndoStatus.UNDONE:
+                self._close(attempt[:2])
             return
         self.undo_started[fact.step_id].append((offset, fact.owner, fact.generation))
-        # A callback may end an undo whose next attempt is granted: who begins that reads the end back and does nothing.
         if attempt in self._ended or attempt[:2] in self._undone:
             return
         self._under_way.setdefault(attempt, (fact.tool_name, fact.owner))  # who comes later does nothing
@@ -153,6 +152,14 @@ class Case:
         of_tool = [owner for tool, owner in at_once if tool == fact.tool_name]
         for tool, count in ((fact.tool_name, len(of_tool)), ("", len({owner for _, owner in at_once}))):
             self.most_under_way[tool] = max(count, self.most_under_way.get(tool, 0))
+
+    def _close(self, undo: tuple[str, int]) -> None:
+        """An undo is over, whichever attempt took: a callback, or a compensator that was away, says so of an older one.
+        Its place is free from then on. Who begins the attempt that was granted meanwhile reads the end back and does
+        nothing; who had begun it, and lives, is at it beside whoever has the place, until its lease ends at most."""
+        self._undone.add(undo)
+        for attempt in [each for each in self._under_way if each[:2] == undo]:
+            del self._under_way[attempt]
 
     def _take_workflow(self, workflow_id: str, fact: WorkflowEvent, offset: int) -> None:
         if fact.status is WorkflowStatus.ROLLBACK_REQUESTED and fact.writer is not Party.AGENT:

@@ -14,6 +14,7 @@ from tests.simulation.world import Declined, Tool
 from amends.producers.effects import AwaitStanding, NameSavepoints, Raised, Returned
 from amends.producers.family import Reference, reference_flow
 from amends.producers.flow import call_flow
+from amends.producers.known_steps import KnownStep
 from amends.producers.outcome import Call
 from amends.producers.savepoint_flow import savepoint_flow, undo_to_flow
 from amends.producers.scope import Scope
@@ -213,13 +214,18 @@ class Agent:
 
     def _is_over(self, number: int) -> bool:
         """Whether the last step of a call was condemned; what was believed of it is forgotten then."""
-        standing, book = self._scope.standing, self._scope._book
-        step = book._steps.get(book._newest.get(f"call-{number}", ""))
+        standing, step = self._scope.standing, self._step_of(number)
         if standing is None or step is None or not step.condemned(standing.turns):
             return False
         self._belief.calls.pop(f"call-{number}", None)
         self._ids.pop(number, None)
         return True
+
+    def _step_of(self, number: int) -> KnownStep | None:
+        """Return the last step of a call that may have had an effect, whichever process made it; else the last."""
+        found = [step for step in self._scope._book._steps.values() if step.call_id == f"call-{number}"]
+        took = [step for step in found if step.may_stand()]
+        return next(reversed(took or found), None)
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
@@ -230,8 +236,8 @@ class Agent:
         after = tuple(f"call-{base}" for base in told)
         calls = self._belief.calls
         for _ in range(self._script.tries_max):
-            if self._pipeline.mix.lives:
-                yield AwaitStanding()  # which life this is
+            if self._pipeline.mix.lives and (yield AwaitStanding()) is None:
+                continue  # nobody has said yet which life this is, and so what the call is about
             given = self._given(number, tool)
             call = Call(tool.contract, tool.contract_bytes, given, call_id=call_id, after=after, capture=tool.capture)
             self.calling = (tool, given)
@@ -274,10 +280,10 @@ class Agent:
         """What a call is about. Where the undo knows the effect by its subject alone, no two effects share one: an undo
         that is late must not meet what the next epoch, or the next life, did."""
         subject = f"{self._script.workflow_id}/call-{number}"
-        over, standing, book = self._is_over(number), self._scope.standing, self._scope._book
+        over, standing = self._is_over(number), self._scope.standing
         if not tool.kind.from_input or standing is None:
             return subject
-        step = None if over else book._steps.get(book._newest.get(f"call-{number}", ""))
+        step = None if over else self._step_of(number)
         epoch = standing.epoch if step is None else step.epoch
         life = standing.workflow_offset if self._pipeline.mix.lives else 0
         return f"{subject}@{life}.{epoch}" if life or epoch else subject

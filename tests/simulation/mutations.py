@@ -371,7 +371,9 @@ def approvals_are_not_looked_at_before_the_call(patch: pytest.MonkeyPatch) -> No
 def approvals_stand_for_ever(patch: pytest.MonkeyPatch) -> None:
     real = approvals.used
     patch.setattr(
-        approvals, "used", lambda approval, terms, attempt, epoch, at_ms: real(approval, terms, attempt, epoch, 0)
+        approvals,
+        "used",
+        lambda approval, terms, attempt, epoch, at_ms, sent: real(approval, terms, attempt, epoch, 0, sent=sent),
     )
 
 

@@ -316,23 +316,25 @@ class WorkerProcess(Process):
             return NobodyKnows(RESET)
         tool = pipeline.tools[entry.tool_name]
         target = pipeline.world.target(tool, decode_payload(entry.arguments))
-        if tool.kind.undo == "neither" and target is not None and pipeline.world.undoing[target.number]:
+        if tool.kind.undo == "neither" and target is not None and (owners := pipeline.world.undoing[target.number]):
             # Its remote is at it. Where the 202 was heard that is known; else the remote must say so.
-            return IsStillThere() if self._was_heard(entry) else NobodyKnows(None)
+            heard = self._heard_for(entry)
+            return IsStillThere() if all(owner in heard for owner in owners) else NobodyKnows(None)
         gone = pipeline.world.is_gone(tool, decode_payload(entry.arguments), self._shown_before_ms(tool))
         return IsUndone() if gone else IsStillThere()
 
-    def _was_heard(self, entry: UndoEntry) -> bool:
-        """Whether it stands on the ledger that the remote took this undo, to do it later."""
+    def _heard_for(self, entry: UndoEntry) -> set[str]:
+        """Whose requests for this undo the remote took, to do it later, as it stands on the ledger."""
         ledger = self.pipeline.topics.ledger
         facts = (decoded(r.value) for r in self.pipeline.broker.read(ledger, self.lane.partition, entry.started_offset))
-        return any(
-            isinstance(fact, UndoEvent)
+        return {
+            fact.owner
+            for fact in facts
+            if isinstance(fact, UndoEvent)
             and (fact.step_id, fact.generation) == (entry.step_id, entry.generation)
             and fact.error is not None
             and fact.error.type == ACCEPTED
-            for fact in facts
-        )
+        }
 
     def _probe(self, command: ProbeCommand) -> ProbeAnswer:
         pipeline = self.pipeline

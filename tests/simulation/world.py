@@ -6,7 +6,7 @@ part of the pipeline ever sees.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -268,7 +268,7 @@ class World:
         self._undos: dict[str, tuple[Said, int]] = {}  # by undo key, since when
         self._registers: dict[str, Written] = {}
         self.pending: Counter[str] = Counter()  # what was taken and is neither done nor dropped, by forward key
-        self.undoing: Counter[int] = Counter()  # undos that were taken, by the number of the deed
+        self.undoing: dict[int, list[str]] = defaultdict(list)  # who asked for undos that were taken, by deed
         self._looked: dict[str, int] = {}  # who is about to undo something, and when he looked last
 
     def call(

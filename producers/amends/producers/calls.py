@@ -230,7 +230,7 @@ class CallBook:
         for step in reversed(self._steps.values()):
             if not step.kept or step.call_digest != call.call_digest or step.condemned(call.standing.turns):
                 continue
-            if (step.present or step.open() or step.unknown()) and not self._taken_back(step, call.contract):
+            if step.may_stand() and not self._taken_back(step, call.contract):
                 return step
         return None
 
@@ -254,6 +254,9 @@ class CallBook:
 
     def _met(self, identity: str, standing: Standing) -> KnownStep | None:
         step = self._steps.get(self._newest.get(identity, ""))
+        if step is not None and not step.may_stand():  # another process may have given up what this one had done
+            others = (s for s in reversed(self._steps.values()) if s.call_id == identity and s.may_stand())
+            step = next((s for s in others if not s.condemned(standing.turns)), step)
         if step is None or step.condemned(standing.turns):
             return None
         return None if step.unsent() and step.epoch != standing.epoch else step  # what was asked before is void

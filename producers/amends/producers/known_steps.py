@@ -36,6 +36,10 @@ class KnownStep:
     def open(self) -> bool:
         return StepStatus.STARTED in self.attempts.values()
 
+    def may_stand(self) -> bool:
+        """Whether it has, or may have, an effect."""
+        return self.present or self.open() or self.unknown()
+
     def unsent(self) -> bool:
         """Whether a person was asked and no attempt was sent: the next is the first."""
         return self.requested and all(status is StepStatus.NOT_EXECUTED for status in self.attempts.values())
