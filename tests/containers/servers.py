@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
+from tests.containers.remover import Remover
 
 from amends.local.children import free_port
 from amends.local.errors import ServerUnavailable
@@ -27,6 +28,9 @@ FIRST_BYTES_WITHIN_S = 20
 START_DEADLINE_MS = 120_000
 CONTROLLER_PORT = 9093
 REDIS_PORT = 6379
+
+remover = Remover()
+"""Of this process: a run that is told to end, or killed, leaves no container."""
 
 
 def image_of(service: str) -> str:
@@ -99,6 +103,10 @@ class _Container:
         self._started = False
 
     @property
+    def _id(self) -> str:
+        return str(self._container.get_wrapped_container().id)
+
+    @property
     def pid(self) -> int:
         """Return the process id of its process 1, as this machine counts."""
         found = self._container.get_wrapped_container()
@@ -111,6 +119,7 @@ class _Container:
         else:
             self._container.start()
             self._started = True
+            remover.keep_in_mind(self._id)
 
     def alive(self) -> bool:
         found = self._container.get_wrapped_container()
@@ -124,7 +133,10 @@ class _Container:
         self._container.get_wrapped_container().stop(timeout=30)
 
     def remove(self) -> None:
+        named = self._id if self._started else None
         self._container.stop()
+        if named is not None:
+            remover.forget(named)
 
     def last_words(self) -> str:
         said: bytes = self._container.get_wrapped_container().logs(tail=8)

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.architecture.parts import ROOT
 from tests.containers.servers import image_of, why_no_container
 
 look = why_no_container.__wrapped__  # without what was found before
+
+
+REMOVED: list[str] = []
+"""What was to be removed."""
 
 
 class DockerWithoutRegistry(BaseHTTPRequestHandler):
@@ -28,8 +38,12 @@ class DockerWithoutRegistry(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._answer(500, {"message": "dial tcp: lookup of the registry: no such host"})
 
+    def do_DELETE(self) -> None:
+        REMOVED.append(self.path)
+        self._answer(204, None)
+
     def _answer(self, status: int, body: object) -> None:
-        content = json.dumps(body).encode()
+        content = b"" if body is None else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
@@ -74,3 +88,35 @@ def test_a_docker_that_neither_has_nor_gets_an_image_is_a_reason_and_no_failure(
     reason = look("kafka")
     assert reason is not None
     assert reason.startswith(f"Docker can't fetch {image_of('kafka')}: ")
+
+
+STARTS_TWO_AND_FORGETS_ONE = """
+import sys
+from tests.containers.remover import Remover
+remover = Remover()
+remover.keep_in_mind("one")
+remover.keep_in_mind("two")
+remover.forget("one")
+print("started", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_containers_of_a_run_that_ends_by_a_signal_are_removed(without_registry: str, ending: signal.Signals) -> None:
+    REMOVED.clear()
+    environment = {**os.environ, "DOCKER_HOST": without_registry, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTS_TWO_AND_FORGETS_ONE],
+        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as run:  # fmt: skip
+        assert run.stdout is not None
+        assert run.stdout.readline() == "started\n"
+        run.send_signal(ending)
+    deadline = time.monotonic() + 30
+    while not REMOVED:
+        assert time.monotonic() < deadline, "nothing was removed"
+        time.sleep(0.02)
+    assert len(REMOVED) == 1
+    assert "/containers/two?" in REMOVED[0]
+    assert "force=True" in REMOVED[0]
