@@ -6,19 +6,18 @@ order, backward ones the id or the key of something that was made for it.
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from urllib.parse import unquote_plus, urlsplit
 
 from tests.killing.strikes import Moment, Plan, Strike
 
-from amends.local.story.gate import HOP_HEADERS, call_of
+from amends.local.story.gate import Answer, PassingHandler, call_of
 from amends.local.story.http_service import QuietServer, pattern_of
 
 REFUSED_CALL = "POST /orders"
@@ -75,64 +74,31 @@ class Orders:
 
 def make_gate(upstream: str, orders: Orders, *, stripe: bool) -> ThreadingHTTPServer:
     """Return a gate before `upstream` (http://host:port) on 127.0.0.1; the caller runs and closes it."""
-    target = urlsplit(upstream).netloc
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    class Handler(PassingHandler):
+        target = urlsplit(upstream).netloc
 
-        def log_message(self, format: str, *arguments: object) -> None:
-            """Say nothing."""
-
-        def do_GET(self) -> None:
-            self._serve("GET")
-
-        def do_POST(self) -> None:
-            self._serve("POST")
-
-        def do_DELETE(self) -> None:
-            self._serve("DELETE")
-
-        def _serve(self, method: str) -> None:
-            content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        def serve(self, method: str) -> None:
+            content = self.content()
             path = urlsplit(self.path).path
             call = call_of(method, path) if stripe else pattern_of(method, path)[0]
             order, port = orders.owner(self.path, content.decode()), self.client_address[1]
             if orders.refuses(order, call):
-                self._send(422, [("Content-Type", "application/json")], b'{"error": "refused"}')
+                self.send(422, [("Content-Type", "application/json")], b'{"error": "refused"}')
             elif orders.strike(order, call, Moment.BEFORE, port):
                 self.close_connection = True
             else:
-                self._pass(order, call, port, self._ask(method, content))
+                self._pass(order, call, port, self.pass_on(method, content))
 
-        def _pass(self, order: str, call: str, port: int, answer: tuple[int, list[tuple[str, str]], bytes]) -> None:
+        def _pass(self, order: str, call: str, port: int, answer: Answer) -> None:
             status, headers, body = answer
             if order and status < 300:
                 orders.learn(order, _identity(body))
             if orders.strike(order, call, Moment.AFTER, port):
                 self.close_connection = True
                 return
-            self._send(status, headers, body)
+            self.send(status, headers, body)
             orders.strike(order, call, Moment.ANSWERED, port)
-
-        def _ask(self, method: str, content: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-            connection = http.client.HTTPConnection(target, timeout=30)
-            try:
-                headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP_HEADERS}
-                connection.request(method, self.path, content or None, headers)
-                answer = connection.getresponse()
-                return answer.status, answer.getheaders(), answer.read()
-            finally:
-                connection.close()
-
-        def _send(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
-            self.send_response(status)
-            for name, value in headers:
-                if name.lower() not in HOP_HEADERS:
-                    self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-            self.wfile.flush()
 
     return QuietServer(("127.0.0.1", 0), Handler)
 

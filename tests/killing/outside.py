@@ -7,11 +7,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import stripe
 from tests.killing.gate import Orders, make_gate
 
 from amends.local.story.remotes import PAYMENTS, SHIPPING, WAREHOUSE, Remotes
-from amends.local.story.world import STRIPE_TOKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +41,3 @@ def gates(outside: Remotes) -> Iterator[Gates]:
         for server in servers:
             server.shutdown()
             server.server_close()
-
-
-def payment_method(outside: Remotes) -> str:
-    """Store a customer's card with the payment service and return its id."""
-    client = stripe.StripeClient(
-        STRIPE_TOKEN, base_addresses={"api": outside.addresses.payments}, max_network_retries=0
-    )
-    card: stripe.params.PaymentMethodCreateParamsCard = {
-        "number": "4242424242424242",
-        "exp_month": 12,
-        "exp_year": 2040,
-        "cvc": "123",
-    }
-    return client.v1.payment_methods.create({"type": "card", "card": card}).id

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import redis
 from tests.killing.gate import pause
-from tests.killing.outside import Gates, gates, payment_method
+from tests.killing.outside import Gates, gates
 from tests.killing.stage import Stage, signal_tree
 from tests.killing.strikes import FROZEN_MS, Act, Plan, Said, Strike, allowed
 
@@ -21,6 +21,7 @@ from amends.kafka.settings import KafkaSettings
 from amends.local.parts import Part, Parts, caller_of, environment, make_topics
 from amends.local.servers import Servers
 from amends.local.story.agent import FAILED as REFUSED_EXIT
+from amends.local.story.cards import payment_method
 from amends.local.story.listener import Listener
 from amends.local.story.narrator import CLOSED, Line
 from amends.local.story.remotes import Remotes, remotes

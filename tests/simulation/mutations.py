@@ -147,7 +147,7 @@ def claims_do_not_wait_for_what_is_owed(patch: pytest.MonkeyPatch) -> None:
 def success_by_self_report(patch: pytest.MonkeyPatch) -> None:
     def claim(terms: Any) -> Any:
         standing = yield effects.AwaitStanding()
-        yield effects.WriteFact(scope_flow._event(terms, standing, WorkflowStatus.SUCCEEDED, 0))
+        yield effects.WriteFact(intent.workflow_event(terms, standing, WorkflowStatus.SUCCEEDED, 0))
         return scope_flow.Succeeded()
 
     patch.setattr("tests.simulation.lives.claim_flow", claim)

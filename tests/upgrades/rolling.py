@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.killing.outside import gates, payment_method
+from tests.killing.outside import gates
 from tests.killing.stage import READY_DEADLINE_MS, Stage
 from tests.killing.strikes import plan_of
 from tests.killing.theatre import ENGINE, PATIENCE, Run, Theatre
@@ -21,6 +21,7 @@ from amends.local.children import free_port
 from amends.local.errors import ServerUnavailable
 from amends.local.parts import Part, Parts, environment
 from amends.local.servers import Servers
+from amends.local.story.cards import payment_method
 from amends.local.story.remotes import remotes
 from amends.local.story.tools import LANES
 from amends.local.wire import answers

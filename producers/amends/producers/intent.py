@@ -10,7 +10,7 @@ from amends.producers.outcome import Call, Limits, undo_arguments_known_before
 from amends.schemas.contract import STRICT, Contract
 from amends.schemas.contract import Effect as EffectClass
 from amends.schemas.data_flow import RULES, call_digest, ids_in
-from amends.schemas.facts import FENCE, StepEvent, StepStatus
+from amends.schemas.facts import FENCE, Failure, StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 from amends.tools.touches import touches_of
 
 APPROVAL_MS = 24 * 60 * 60 * 1000
@@ -98,3 +98,36 @@ def started_of(
 def request_of(started: StepEvent) -> StepEvent:
     """Return the fact that asks a person for the call that `started` would begin."""
     return replace(started, status=StepStatus.REQUESTED, lease_ms=None, undo_arguments=None, attributes={})
+
+
+def workflow_event(
+    terms: ScopeTerms,
+    standing: Standing,
+    status: WorkflowStatus,
+    wall_ms: int,
+    error: Failure | None = None,
+    *,
+    lease_ms: int | None = None,
+    instance: str = "",
+    savepoint: str | None = None,
+    reason: str = "",
+) -> WorkflowEvent:
+    """Return a fact about the workflow as a whole, by an agent that stands there.
+
+    Args:
+        instance: this agent's; where it is named, who reads what others wrote knows its own.
+    """
+    return WorkflowEvent(
+        workflow_id=terms.workflow_id,
+        epoch=standing.epoch,
+        status=status,
+        agent_id=terms.agent_id,
+        workflow_offset=standing.workflow_offset,
+        instance=instance,
+        lease_ms=lease_ms,
+        error=error,
+        reason=reason,
+        savepoint=savepoint,
+        timestamp_ms=wall_ms,
+        traceparent=terms.traceparent,
+    )

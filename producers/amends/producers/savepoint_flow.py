@@ -34,9 +34,10 @@ from amends.producers.effects import (
     WriteFact,
 )
 from amends.producers.flow import ScopeTerms
+from amends.producers.intent import workflow_event
 from amends.producers.story import Story, story_of
 from amends.schemas.commands import Phase
-from amends.schemas.facts import WorkflowEvent, WorkflowStatus
+from amends.schemas.facts import WorkflowStatus
 
 SAVEPOINT_CHARACTERS_MAX = 200
 
@@ -62,7 +63,9 @@ def savepoint_flow(terms: ScopeTerms, name: str) -> SavepointFlow:
     if (yield MeetSavepoint(name, standing)):
         return
     now: Instant = yield ReadClock()
-    fact = _event(terms, standing, WorkflowStatus.SAVEPOINT, now.wall_ms, savepoint=name)
+    fact = workflow_event(
+        terms, standing, WorkflowStatus.SAVEPOINT, now.wall_ms, instance=terms.instance, savepoint=name
+    )
     write: Write = yield WriteFact(fact)
     if not isinstance(write, Acknowledged):
         raise refusals.not_written(f"savepoint {name!r} of workflow {terms.workflow_id!r}", write)
@@ -80,7 +83,15 @@ def undo_to_flow(terms: ScopeTerms, name: str, reason: str, within_ms: int) -> U
     if name not in known:
         raise refusals.no_savepoint(terms.workflow_id, name, known)
     now: Instant = yield ReadClock()
-    fact = _event(terms, standing, WorkflowStatus.ROLLBACK_REQUESTED, now.wall_ms, savepoint=name, reason=reason)
+    fact = workflow_event(
+        terms,
+        standing,
+        WorkflowStatus.ROLLBACK_REQUESTED,
+        now.wall_ms,
+        instance=terms.instance,
+        savepoint=name,
+        reason=reason,
+    )
     write: Write = yield WriteFact(fact)
     if isinstance(write, Unwritten):
         raise refusals.not_written(f"undoing of workflow {terms.workflow_id!r} to savepoint {name!r}", write)
@@ -102,7 +113,9 @@ def undo_all_flow(terms: ScopeTerms, reason: str) -> AskFlow:
     """Ask for the undoing of the whole workflow, and wait for nothing: what is undone is for the fold and people."""
     standing = yield from _runs(terms)
     now: Instant = yield ReadClock()
-    fact = _event(terms, standing, WorkflowStatus.ROLLBACK_REQUESTED, now.wall_ms, reason=reason)
+    fact = workflow_event(
+        terms, standing, WorkflowStatus.ROLLBACK_REQUESTED, now.wall_ms, instance=terms.instance, reason=reason
+    )
     write: Write = yield WriteFact(fact)
     if isinstance(write, Unwritten):
         raise refusals.not_written(f"undoing of workflow {terms.workflow_id!r}", write)
@@ -113,14 +126,18 @@ def undo_all_flow(terms: ScopeTerms, reason: str) -> AskFlow:
 def observed_savepoint_flow(terms: ScopeTerms, standing: Standing, name: str) -> SavepointFlow:
     """Record a savepoint, waiting for nothing."""
     now: Instant = yield ReadClock()
-    yield QueueFact(_event(terms, standing, WorkflowStatus.SAVEPOINT, now.wall_ms, savepoint=name))
+    yield QueueFact(
+        workflow_event(terms, standing, WorkflowStatus.SAVEPOINT, now.wall_ms, instance=terms.instance, savepoint=name)
+    )
 
 
 def observed_undo_flow(terms: ScopeTerms, standing: Standing, name: str, reason: str) -> UndoFlow:
     """Record that the agent wanted an undoing. Where amends only looks on, nothing is undone."""
     now: Instant = yield ReadClock()
     status = WorkflowStatus.ROLLBACK_REQUESTED
-    yield QueueFact(_event(terms, standing, status, now.wall_ms, savepoint=name, reason=reason))
+    yield QueueFact(
+        workflow_event(terms, standing, status, now.wall_ms, instance=terms.instance, savepoint=name, reason=reason)
+    )
     return NOT_UNDONE
 
 
@@ -138,26 +155,3 @@ def _runs(terms: ScopeTerms) -> Generator[Effect, Any, Standing]:
     if not (yield AwaitOwed()):
         raise refusals.still_owed(terms.workflow_id, terms.owed_within_ms)
     return standing
-
-
-def _event(
-    terms: ScopeTerms,
-    standing: Standing,
-    status: WorkflowStatus,
-    wall_ms: int,
-    *,
-    savepoint: str | None = None,
-    reason: str = "",
-) -> WorkflowEvent:
-    return WorkflowEvent(
-        workflow_id=terms.workflow_id,
-        epoch=standing.epoch,
-        status=status,
-        agent_id=terms.agent_id,
-        workflow_offset=standing.workflow_offset,
-        instance=terms.instance,  # who reads what others wrote must know its own
-        reason=reason,
-        savepoint=savepoint,
-        timestamp_ms=wall_ms,
-        traceparent=terms.traceparent,
-    )

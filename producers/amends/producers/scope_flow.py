@@ -38,9 +38,10 @@ from amends.producers.effects import (
 )
 from amends.producers.family import Announced, Reference, announce_flow
 from amends.producers.flow import ScopeTerms
+from amends.producers.intent import workflow_event
 from amends.producers.outcome import failure
 from amends.schemas.commands import Phase
-from amends.schemas.facts import SCOPE, UNKNOWN_OFFSET, Failure, WorkflowEvent, WorkflowStatus
+from amends.schemas.facts import SCOPE, UNKNOWN_OFFSET, WorkflowEvent, WorkflowStatus
 from amends.schemas.family import CHILD_STARTED_OFFSET
 
 
@@ -162,7 +163,7 @@ def claim_flow(terms: ScopeTerms) -> EndFlow:
     if standing.phase is Phase.SUCCEEDED:
         return Succeeded()  # resumed after its end: every call was answered from the record
     now: Instant = yield ReadClock()
-    claim = _event(terms, standing, WorkflowStatus.SUCCEEDED, now.wall_ms, instance=terms.instance)
+    claim = workflow_event(terms, standing, WorkflowStatus.SUCCEEDED, now.wall_ms, instance=terms.instance)
     if not (yield AwaitOwed()):
         yield QueueFact(claim)  # behind what is owed, in this order
         return Unconfirmed("facts of the workflow could not be written yet; its success is claimed after them")
@@ -186,7 +187,7 @@ def fail_flow(terms: ScopeTerms, error: BaseException, secrets: Collection[str] 
         return Turned(standing)
     now: Instant = yield ReadClock()
     why = failure(error, secrets)
-    fact = _event(terms, standing, WorkflowStatus.FAILED, now.wall_ms, why, instance=terms.instance)
+    fact = workflow_event(terms, standing, WorkflowStatus.FAILED, now.wall_ms, why, instance=terms.instance)
     write: Write = yield WriteFact(fact)
     if not isinstance(write, Acknowledged):
         yield QueueFact(fact)
@@ -199,7 +200,7 @@ def leave_flow(terms: ScopeTerms, lease_ms: int, reason: str) -> EndFlow:
     if standing is None or standing.phase is not Phase.RUNNING:
         return LeftOpen(reason)
     now: Instant = yield ReadClock()
-    fact = _event(terms, standing, WorkflowStatus.HEARTBEAT, now.wall_ms, lease_ms=lease_ms)
+    fact = workflow_event(terms, standing, WorkflowStatus.HEARTBEAT, now.wall_ms, lease_ms=lease_ms)
     write: Write = yield WriteFact(fact)
     if not isinstance(write, Acknowledged):
         yield QueueFact(fact)
@@ -214,7 +215,7 @@ def observed_end_flow(terms: ScopeTerms, error: BaseException | None, secrets: C
     now: Instant = yield ReadClock()
     status = WorkflowStatus.SUCCEEDED if error is None else WorkflowStatus.FAILED
     why = None if error is None else failure(error, secrets)
-    yield QueueFact(_event(terms, standing, status, now.wall_ms, why))
+    yield QueueFact(workflow_event(terms, standing, status, now.wall_ms, why))
     return Unconfirmed("observed") if error is None else Failed(type(error).__name__)
 
 
@@ -222,12 +223,14 @@ def unanswered_heartbeat(terms: ScopeTerms, instance: str, wall_ms: int) -> Work
     """Return the fact that an agent is alive whose start no processor has answered: it does not know yet whether the
     workflow is its own, so it names no start and no lease."""
     nowhere = Standing(UNKNOWN_OFFSET, 0, Phase.RUNNING)
-    return _event(terms, nowhere, WorkflowStatus.HEARTBEAT, wall_ms, instance=instance)
+    return workflow_event(terms, nowhere, WorkflowStatus.HEARTBEAT, wall_ms, instance=instance)
 
 
 def heartbeat(terms: ScopeTerms, standing: Standing, instance: str, wall_ms: int) -> WorkflowEvent:
     """Return the fact that the agent is alive."""
-    return _event(terms, standing, WorkflowStatus.HEARTBEAT, wall_ms, lease_ms=terms.lease_ms, instance=instance)
+    return workflow_event(
+        terms, standing, WorkflowStatus.HEARTBEAT, wall_ms, lease_ms=terms.lease_ms, instance=instance
+    )
 
 
 def _started(opening: Opening, announced: Announced | None, wall_ms: int) -> WorkflowEvent:
@@ -254,28 +257,4 @@ def _started(opening: Opening, announced: Announced | None, wall_ms: int) -> Wor
         timestamp_ms=wall_ms,
         traceparent=terms.traceparent,
         attributes=attributes,
-    )
-
-
-def _event(
-    terms: ScopeTerms,
-    standing: Standing,
-    status: WorkflowStatus,
-    wall_ms: int,
-    error: Failure | None = None,
-    *,
-    lease_ms: int | None = None,
-    instance: str = "",
-) -> WorkflowEvent:
-    return WorkflowEvent(
-        workflow_id=terms.workflow_id,
-        epoch=standing.epoch,
-        status=status,
-        agent_id=terms.agent_id,
-        workflow_offset=standing.workflow_offset,
-        instance=instance,
-        lease_ms=lease_ms,
-        error=error,
-        timestamp_ms=wall_ms,
-        traceparent=terms.traceparent,
     )

@@ -10,20 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import stripe
-
 from amends.kafka.settings import KafkaSettings
 from amends.local.errors import ServerUnavailable
 from amends.local.parts import Parts, caller_of
 from amends.local.story.agent import FAILED, GAVE_UP
 from amends.local.story.calls import BY_NAME, SERVICES, RemoteCall
+from amends.local.story.cards import payment_method
 from amends.local.story.cast import Cast
 from amends.local.story.listener import Listener
 from amends.local.story.narrator import Line, Narrator
 from amends.local.story.remotes import Remotes
 from amends.local.story.scenes import Ended, Fate, Scene
 from amends.local.story.timeline import Timeline
-from amends.local.story.world import STRIPE_TOKEN, Kind, Thing, Wanted, judge
+from amends.local.story.world import Kind, Thing, Wanted, judge
 from amends.schemas.commands import IncidentState, Phase
 
 LOOK_EVERY_S = 0.05
@@ -91,7 +90,7 @@ class Play:
         self.listener.start()
         if not self.attached:
             self._start_parts()
-        method = _payment_method(self.outside)
+        method = payment_method(self.outside)
         self.agents_began_s = time.monotonic()
         for order in self.orders:
             says = functools.partial(self._agent_says, order)
@@ -238,17 +237,3 @@ class Play:
 
     def _base(self, service: str) -> str:
         return str(getattr(self.outside.addresses, service))
-
-
-def _payment_method(outside: Remotes) -> str:
-    """Store a customer's card with the payment service and return its id."""
-    client = stripe.StripeClient(
-        STRIPE_TOKEN, base_addresses={"api": outside.addresses.payments}, max_network_retries=0
-    )
-    card: stripe.params.PaymentMethodCreateParamsCard = {
-        "number": "4242424242424242",
-        "exp_month": 12,
-        "exp_year": 2040,
-        "cvc": "123",
-    }
-    return client.v1.payment_methods.create({"type": "card", "card": card}).id

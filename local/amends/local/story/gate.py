@@ -10,13 +10,16 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from amends.local.story.faults import LOOPBACK, FaultSwitches, HeldCall
-from amends.local.story.http_service import QuietServer, Reply, serve, switch_reply
+from amends.local.story.http_service import QuietHandler, QuietServer, Reply, serve, switch_reply
 
 HOP_HEADERS = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "host", "date", "server"})
+Answer = tuple[int, list[tuple[str, str]], bytes]
+"""Status, headers, body."""
 SWITCH_PATHS = frozenset({"/healthz", "/faults", "/held"})
 
 
@@ -29,30 +32,49 @@ def call_of(method: str, path: str) -> str:
     return f"{method} /" + "/".join(shape)
 
 
+class PassingHandler(QuietHandler):
+    """What a gate needs: to pass a call on to `target` (host:port), and an answer back."""
+
+    target: ClassVar[str]
+
+    def content(self) -> bytes:
+        """Return the call's body. Once for each call."""
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def pass_on(self, method: str, content: bytes) -> Answer:
+        """Return what the service answers."""
+        connection = http.client.HTTPConnection(self.target, timeout=30)
+        try:
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP_HEADERS}
+            connection.request(method, self.path, content or None, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            connection.close()
+
+    def send(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        """Answer the caller."""
+        self.send_response(status)
+        for name, value in headers:
+            if name.lower() not in HOP_HEADERS:
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+
 def make_gate(
     upstream: str, port: int = 0, faults: FaultSwitches | None = None, *, host: str = LOOPBACK
 ) -> ThreadingHTTPServer:
     """Return the gate before `upstream` (http://host:port); the caller runs and closes it."""
     switches = faults or FaultSwitches()
-    target = urlsplit(upstream).netloc
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    class Handler(PassingHandler):
+        target = urlsplit(upstream).netloc
 
-        def log_message(self, format: str, *arguments: object) -> None:
-            """Say nothing: the time line is the demo's."""
-
-        def do_GET(self) -> None:
-            self._serve("GET")
-
-        def do_POST(self) -> None:
-            self._serve("POST")
-
-        def do_DELETE(self) -> None:
-            self._serve("DELETE")
-
-        def _serve(self, method: str) -> None:
-            content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        def serve(self, method: str) -> None:
+            content = self.content()
             path = urlsplit(self.path).path
             if path in SWITCH_PATHS:
                 reply = switch_reply(switches, method, path, json.loads(content or b"{}"))
@@ -71,37 +93,18 @@ def make_gate(
             elif fault == "hang_before_effect":
                 self._cut(held)
             else:
-                status, headers, body = self._pass_on(method, content)
+                status, headers, body = self.pass_on(method, content)
                 if fault == "hang_after_effect":
                     self._cut(held)
                 else:
-                    self._send(status, headers, body)
-
-        def _pass_on(self, method: str, content: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-            connection = http.client.HTTPConnection(target, timeout=30)
-            try:
-                headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP_HEADERS}
-                connection.request(method, self.path, content or None, headers)
-                answer = connection.getresponse()
-                return answer.status, answer.getheaders(), answer.read()
-            finally:
-                connection.close()
+                    self.send(status, headers, body)
 
         def _cut(self, held: HeldCall) -> None:
             switches.hold(held)
             self.close_connection = True
 
         def _json(self, reply: Reply) -> None:
-            self._send(reply.status, [("Content-Type", "application/json")], json.dumps(reply.body).encode())
-
-        def _send(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
-            self.send_response(status)
-            for name, value in headers:
-                if name.lower() not in HOP_HEADERS:
-                    self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.send(reply.status, [("Content-Type", "application/json")], json.dumps(reply.body).encode())
 
     return QuietServer((host, port), Handler)
 

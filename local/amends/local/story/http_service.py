@@ -147,22 +147,8 @@ def pattern_of(method: str, path: str) -> tuple[str, tuple[str, ...]]:
 def make_server(service: Service, port: int = 0, host: str = LOOPBACK) -> ThreadingHTTPServer:
     """Return a server; the caller runs and closes it."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            """Say nothing: the time line is the demo's."""
-
-        def do_GET(self) -> None:
-            self._serve("GET")
-
-        def do_POST(self) -> None:
-            self._serve("POST")
-
-        def do_DELETE(self) -> None:
-            self._serve("DELETE")
-
-        def _serve(self, method: str) -> None:
+    class Handler(QuietHandler):
+        def serve(self, method: str) -> None:
             address = urlsplit(self.path)
             body = self._body()
             if body is None:
@@ -224,6 +210,28 @@ def switch_reply(faults: FaultSwitches, method: str, path: str, body: Mapping[st
             return Reply(200, {})
         case _:
             return None
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    """One call after the other on a connection, each by `serve`."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing: the time line is the demo's."""
+
+    def do_GET(self) -> None:
+        self.serve("GET")
+
+    def do_POST(self) -> None:
+        self.serve("POST")
+
+    def do_DELETE(self) -> None:
+        self.serve("DELETE")
+
+    def serve(self, method: str) -> None:
+        """Answer one call."""
+        raise NotImplementedError
 
 
 class QuietServer(ThreadingHTTPServer):
