@@ -97,6 +97,7 @@ class Tally:
         for key, count in self.counts.items():
             if count.parked_from is not None:
                 self._park(key, count.parked_from, folded_to)
+                self._changed[key] = None
 
     def fold(self, record: LedgerRecord) -> None:
         self.folded_to = record.offset

@@ -52,7 +52,7 @@ class Changelog:
 class Held:
     """A keeper of a partition with two facts folded and confirmed, and what Faust was told is done."""
 
-    def __init__(self, ahead: dict[bytes, tuple[Rank, bytes | None]] | None = None) -> None:
+    def __init__(self, contested: dict[bytes, bytes | None] | None = None) -> None:
         self.changelog = Changelog()
         self.done: list[int] = []
         self.tenure = Tenure(0, Tally(0, TOPICS), 0)
@@ -61,7 +61,7 @@ class Held:
         for number, _ in self.tenure.emissions(0, timers=False):
             self.tenure.confirm(number)
         self.keeper = FaustKeeper(
-            Taken(self.tenure, 3, 0, [], ahead=ahead or {}),
+            Taken(self.tenure, 3, 0, [], contested=contested or {}),
             writer=7,
             checkpoint_ms=10,
             write=self.changelog.write,
@@ -178,10 +178,14 @@ async def test_no_two_checkpoints_of_an_owner_have_one_rank() -> None:
     assert seals == [Rank(3, 2), Rank(3, 2, 1)]
 
 
-async def test_what_an_unfinished_checkpoint_left_is_written_over_by_the_first_whose_seal_covers_it() -> None:
-    held = Held({b"old": (Rank(3, 1), b"counts"), b"new": (Rank(3, 1, 1), None)})
+async def test_what_others_wrote_beyond_what_counts_is_written_over_in_the_first_checkpoint() -> None:
+    held = Held({b"old": b"counts", b"new": None, b"a": b"before"})
     await kept(held)
-    assert [key for key, _ in held.changelog.written] == [b"old", b"a", b"b", SEAL_KEY]
+    first = list(held.changelog.written)
+    assert sorted(key for key, _ in first) == [SEAL_KEY, b"a", b"b", b"new", b"old"]
+    held.tenure.take(StoredRecord(TOPICS.ledger, 0, 2, 1_000, b"c", b"fact"))
+    await kept(held)
+    assert [key for key, _ in held.changelog.written[len(first) :]] == [b"c", SEAL_KEY]
 
 
 async def test_a_fact_that_the_state_holds_already_is_done_at_once() -> None:

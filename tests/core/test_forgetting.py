@@ -8,6 +8,7 @@ import pytest
 from tests.core.ledger import LEASE_MS, Entry, Ledger, contract_of
 
 from amends.processors import records
+from amends.processors.parked import Parked
 from amends.processors.partition import Partition
 from amends.processors.state import Header
 from amends.processors.terms import Terms
@@ -361,3 +362,13 @@ def test_state_that_0_1_0_kept_is_restored_and_dropped_in_its_time() -> None:
     other_fact(ledger)
     ledger.checkpoint()
     assert [key for key in ledger.changelog if key.startswith(b"w")] == []
+
+
+def test_a_new_owner_keeps_anew_what_is_being_folded_again_with_its_first_checkpoint() -> None:
+    """How far that has come no offset tells: what another owner is at must not count beside it (0030)."""
+    key, partition = records.header_key(b"w", 3), Partition(0, TERMS)
+    parked = records.encode_parked(Parked(3, 9))
+    partition.restore(key, parked)
+    partition.restored(9)
+    assert (key, parked) in partition.changes()
+    assert partition.changes() == []

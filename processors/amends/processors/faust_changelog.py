@@ -10,10 +10,11 @@ State is a function of the ledger up to an offset, whoever folded it. Therefore
 - what counts is told by the highest seal, and for each key by the record with the highest mark up to that seal,
   wherever either stands and whoever wrote it: a late record of a process that was replaced never wins, for its mark is
   lower, or it says what the ledger says;
-- records beyond the highest seal are of a checkpoint that was not finished. A later seal would cover them. That is well
-  where a fact changed the state; where it changed without one (a forgotten workflow was folded again), the next owner
-  knows nothing of it, and half of it would count. So an owner writes over what it finds there (`Restored.ahead`), and
-  no two checkpoints of an owner have one rank, where the seal of the first would cover half of the second;
+- one thing changes without a fact: a workflow that was forgotten is folded again, and how far that has come no offset
+  tells. So a key that the writer of the highest seal has written itself is as that one wrote it, whatever others wrote
+  of it. And what an owner finds written by others beyond what counts (`Restored.contested`: half of a checkpoint that
+  was not finished) it writes over in its first checkpoint; it writes there, too, what is being folded again. No two
+  checkpoints of an owner have one rank, where the seal of the first would cover half of the second;
 - a tombstone carries a mark like any record: an older state that lands behind it stays dropped;
 - `--refold` begins a new *era*. What was written in an older one no longer counts, however high its mark.
 
@@ -95,8 +96,9 @@ class Restored:
     """All keys that have a record, of whatever era."""
     again: list[tuple[bytes, Value, Mark]]
     """Records that count and are not the last of their key: to be written again."""
-    ahead: dict[bytes, tuple[Rank, Value]] = field(default_factory=dict[bytes, tuple[Rank, Value]])
-    """Keys with records of an unfinished checkpoint: the highest rank of these, and the value that counts."""
+    contested: dict[bytes, Value] = field(default_factory=dict[bytes, Value])
+    """Of keys that somebody wrote with a mark no lower than the record that counts, sealed or not: the value that
+    counts. To be written over before another seal stands."""
 
 
 class _Entry(NamedTuple):
@@ -134,12 +136,17 @@ class Restoring:
         return None if self._seal is None else self._seal.rank
 
     def _prune(self, key: bytes, entries: list[_Entry]) -> None:
-        """Of the records that are sealed keep only the one that counts; seals only rise."""
+        """Of the records that are sealed keep the highest of each writer: a later seal tells whose counts."""
         last, sealed = entries[-1], self.sealed
         if sealed is not None:
-            best = _highest(entry for entry in entries if entry.mark.rank <= sealed)
-            entries[:] = [entry for entry in entries if entry is best or entry.mark.rank > sealed]
-        if entries[-1] is last:
+            highest: dict[int, _Entry] = {}
+            for entry in entries:
+                rank, other = entry.mark.rank, highest.get(entry.mark.writer)
+                if sealed.era <= rank.era and rank <= sealed and (other is None or rank >= other.mark.rank):
+                    highest[entry.mark.writer] = entry
+            kept = {id(entry) for entry in highest.values()}
+            entries[:] = [entry for entry in entries if id(entry) in kept or entry.mark.rank > sealed]
+        if entries and entries[-1] is last:
             self._beaten.discard(key)
         else:
             self._beaten.add(key)
@@ -148,36 +155,40 @@ class Restoring:
         """The partition was read to its end."""
         state: dict[bytes, bytes] = {}
         again: list[tuple[bytes, Value, Mark]] = []
-        ahead: dict[bytes, tuple[Rank, Value]] = {}
+        contested: dict[bytes, Value] = {}
         if self._seal is not None and self._seal is not self._last_seal:
             again.append((SEAL_KEY, b"", self._seal))
         for key, entries in self._entries.items():
             counts = self._that_counts(entries)
-            unfinished = _highest(entry for entry in entries if self._is_unfinished(entry))
-            if unfinished is not None:
-                ahead[key] = unfinished.mark.rank, None if counts is None else counts.value
+            if self._is_contested(entries, counts):
+                contested[key] = None if counts is None else counts.value
             if counts is None:
                 continue
             if counts is not entries[-1] or key in self._beaten:
                 again.append((key, counts.value, counts.mark))
             if counts.value is not None:
                 state[key] = counts.value
-        return Restored(state, self.sealed, self.era_max, frozenset(self._entries), again, ahead)
+        return Restored(state, self.sealed, self.era_max, frozenset(self._entries), again, contested)
 
-    def _is_unfinished(self, entry: _Entry) -> bool:
-        sealed = self.sealed
-        return sealed is not None and entry.mark.rank.era == sealed.era and entry.mark.rank > sealed
-
-    def _that_counts(self, entries: list[_Entry]) -> _Entry | None:
+    def _is_contested(self, entries: list[_Entry], counts: _Entry | None) -> bool:
         sealed = self.sealed
         if sealed is None:
+            return False
+        marks = (entry.mark for entry in entries if entry.mark.rank.era == sealed.era)
+        if counts is None:
+            return any(True for _ in marks)
+        return any(mark.rank >= counts.mark.rank and mark != counts.mark for mark in marks)
+
+    def _that_counts(self, entries: list[_Entry]) -> _Entry | None:
+        if self._seal is None:
             return None
-        return _highest(e for e in entries if e.mark.rank.era == sealed.era and e.mark.rank <= sealed)
+        sealed, writer = self._seal.rank, self._seal.writer
+        covered = [e for e in entries if e.mark.rank.era == sealed.era and e.mark.rank <= sealed]
+        return _highest(e for e in covered if e.mark.writer == writer) or _highest(covered)
 
 
 def _highest(entries: Iterable[_Entry]) -> _Entry | None:
-    """Return the one with the highest rank, of equal ones the last: both are right, and a parked workflow that was
-    folded again since then needn't be read again."""
+    """Return the one with the highest rank, of equal ones the last."""
     best: _Entry | None = None
     for entry in entries:
         if best is None or entry.mark.rank >= best.mark.rank:

@@ -59,7 +59,7 @@ class FaustKeeper:
         self._ends = False
         self._era = taken.era
         self._again = taken.again
-        self._ahead = dict(taken.ahead)
+        self._contested = taken.contested
         self._sealed = taken.sealed
         self._checkpoint_ms = checkpoint_ms
         self._write = write
@@ -139,8 +139,7 @@ class FaustKeeper:
         folded_to, sealed = cut.next_offset - 1, self._sealed
         rank = Rank(self._era, folded_to) if sealed is None else sealed.following(folded_to)
         mark = Mark(rank, self.writer)
-        over = self._over(cut, rank)
-        await self.write([(key, value, mark) for key, value in {**over, **cut.changes}.items()])
+        await self.write([(key, value, mark) for key, value in {**self._contested, **cut.changes}.items()])
         await self._awake()
         if self.is_dropped:
             return
@@ -149,19 +148,12 @@ class FaustKeeper:
         self._faults(AFTER_CHECKPOINT)
         self.tenure.kept(cut)
         self._sealed = rank
-        for key in over:
-            del self._ahead[key]
+        self._contested = {}
         self.kept += 1
         while self._waiting and self._waiting[0][0] < cut.next_offset:
             _, event, acknowledge = self._waiting.popleft()
             if not self.is_dropped:
                 await acknowledge(event)
-
-    def _over(self, cut: Cut, rank: Rank) -> dict[bytes, Value]:
-        """Return what stands in the place of records of an unfinished checkpoint that the seal of `rank` will cover."""
-        for key in self._ahead.keys() & cut.changes.keys():
-            self._ahead[key] = self._ahead[key][0], cut.changes[key]
-        return {key: value for key, (unfinished, value) in self._ahead.items() if unfinished <= rank}
 
     async def write(self, records: list[tuple[bytes, bytes | None, Mark]]) -> None:
         """Write records of the changelog; return when all are acknowledged. Raises ChangelogLostError."""

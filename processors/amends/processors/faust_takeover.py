@@ -34,15 +34,15 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A partition that may be folded now. `era` is the one its records are to be written in, `end` where the changelog
-    ended, `again` what is to be written again of it, `ahead` what is to be written over, `sealed` the rank of the
-    state. `is_passed`: the group stands behind what must come next."""
+    ended, `again` what is to be written again of it, `contested` what is to be written over, `sealed` the rank of
+    the state. `is_passed`: the group stands behind what must come next."""
 
     tenure: Tenure
     era: int
     end: int
     again: list[tuple[bytes, Value, Mark]]
     is_passed: bool = False
-    ahead: dict[bytes, tuple[Rank, Value]] = field(default_factory=dict[bytes, tuple[Rank, Value]])
+    contested: dict[bytes, Value] = field(default_factory=dict[bytes, Value])
     sealed: Rank | None = None
 
 
@@ -103,7 +103,7 @@ class FaustTakeover:
             found.sealed.era,
             end,
             found.again,
-            ahead=found.ahead,
+            contested=found.contested,
             sealed=found.sealed,
         )
 

@@ -87,6 +87,7 @@ class Partition:
         for slot, header in self._slots.restored():
             if header is None:
                 self._refolds.want(slot, folded_to)
+                self._dirty[slot] = None  # how far that has come no offset tells: every owner writes it itself
                 continue
             live = any(data is not None and records.is_live(data) for data in slot.steps)
             if header.phase is Phase.RUNNING and header.deadline_ms is None and not live and not header.turns:
