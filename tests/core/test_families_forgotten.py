@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tests.core.families import BOOK, SHIP, Families
+import pytest
+from tests.core.families import BOOK, PAY, SHIP, TOPICS, Families
 from tests.core.test_families import GRACE_MS, TERMS, family, time_passes
 
 from amends.processors.asking import CLOCKS_MS
+from amends.processors.memory import StoredRecord
+from amends.processors.partition import Partition
 from amends.processors.terms import Terms
 from amends.schemas.facts import Decision, Party, Resolution, WorkflowStatus
 
@@ -144,3 +147,61 @@ def test_a_forgotten_child_that_is_asked_again_answers_as_it_was_closed() -> Non
     made.settle()
     assert made.answers("p")[-1] == "CLOSED_WITH_LOSS"
     assert made.held("p") is made.held("d") is None, "their grace is over, as it was"
+
+
+def folded(ledger: list[StoredRecord], *, reads_at: int, dies_at: int = -1) -> Partition:
+    """Return what is made of a ledger partition whose stretches are read once all up to `reads_at` is folded, by one
+    that takes over from another at `dies_at`."""
+    partition = Partition(1, TERMS)
+    kept: list[tuple[bytes, bytes | None]] = []
+    for record in ledger:
+        partition.fold(record)
+        kept += partition.changes()
+        if record.offset == dies_at:
+            partition = Partition(1, TERMS)
+            for key, value in kept:
+                partition.restore(key, value)
+            partition.restored(record.offset)
+        if record.offset >= reads_at:
+            _read(partition, ledger)
+            kept += partition.changes()
+    _read(partition, ledger)
+    return partition
+
+
+def _read(partition: Partition, ledger: list[StoredRecord]) -> None:
+    while (stretch := partition.refolding()) is not None:
+        stretch.located(0)
+        stretch.begins_at(0)
+        for record in ledger[stretch.from_offset : stretch.to_offset + 1]:
+            stretch.take(record)
+        partition.refolded(stretch)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_child_that_begins_while_it_is_looked_for_is_turned_where_it_began(begins: bool) -> None:
+    """Seen by the simulation (seeds 1001156, 1003162, 1025103): asked for under its second announcement, it was resumed
+    under that while the ledger was read for it, and was turned when that was read; what it did meanwhile counted."""
+    made = Families(TERMS)
+    made.start("p")
+    first = made.announce("p", "d")
+    if not begins:
+        made.start("d", parent="p", announced=first)
+        made.did("d", "ship", SHIP)
+    second = made.announce("p", "d")
+    made.failed("p")
+    made.settle(only=lambda partition: partition == made.partition_of("p"))
+    for step_id in ("pay", "book"):
+        made.start("d", parent="p", announced=first if begins and step_id == "pay" else second, resumes=True)
+        made.did("d", step_id, PAY)
+        made.failed("d")
+    ledger = made.broker.read(TOPICS.ledger, made.partition_of("d"))
+    at_once = folded(ledger, reads_at=0)
+    told = at_once.workflow("d")
+    assert told is not None
+    assert told.header.epoch == 1
+    for reads_at in range(len(ledger)):
+        for dies_at in range(-1, len(ledger)):
+            held = folded(ledger, reads_at=reads_at, dies_at=dies_at).workflow("d")
+            assert held is not None
+            assert (held.header, held.steps) == (told.header, told.steps), (reads_at, dies_at)

@@ -152,8 +152,10 @@ class Partition:
     def refolded(self, refolding: Refolding) -> None:
         """The stretch was read to its end: take what came of it, and fold what waited for that."""
         for gathering in self._refolds.ended(refolding, self.folded_to):
-            adopted, dropped = self._refolds.adopt(gathering, self._appended_at_ms)
+            adopted, dropped = self._refolds.adopt(gathering, self.folded_to, self._appended_at_ms)
             for slot in adopted:
+                if slot.parked is not None:
+                    self._quiet(slot)
                 self._touch(slot)
             if dropped is not None:
                 self._drop(dropped)
@@ -219,10 +221,14 @@ class Partition:
         self._dropped.extend(records.step_key(slot.key, number) for number in range(len(slot.steps)))
         for kept in (self._touched, self._dirty):
             kept.pop(slot, None)
+        self._quiet(slot)
+        self._slots.drop(slot)
+
+    def _quiet(self, slot: Slot) -> None:
+        """Nothing is to be sent of it."""
         for alarms in (self._wakes, self._leases, self._graces, self._carries):
             alarms.set(slot, None)
         self._admission.drop(slot)
-        self._slots.drop(slot)
 
     def _arm_carry(self, slot: Slot, header: Header) -> None:
         after_ms = self._terms.carry_after_ms

@@ -92,10 +92,10 @@ class Gathering:
 
     def from_announcement(self) -> Gathering | None:
         """Return the same, begun where the parent announced the child that was gathered: that the parent asked for it
-        before it began stands before its start. None if that would say nothing more."""
+        before it began stands before its start, whatever it asked again since. None if that would say nothing more."""
         found = self.slots.find(self.key, self.parked.workflow_offset)
         family = None if found is None or found.workflow is None else found.workflow.header.family
-        if self._start is None or family is None or family.asks or self.is_gone:
+        if self._start is None or family is None or self.is_gone:
             return None
         announced_at_ms = asking.announced_at_ms(read_fact(self._start))
         if announced_at_ms is None:
@@ -115,7 +115,7 @@ class Gathering:
             found = None
         else:
             found = self._folding.fold(record)
-            if found is Place.UNSEEN and record.offset < self.parked.since_offset:
+            if found is Place.UNSEEN and record.offset <= self.parked.since_offset:
                 found = self._unborn(record)
             if self.from_ms is None and record.offset == self.from_offset == self.parked.workflow_offset:
                 self._start = record

@@ -105,16 +105,20 @@ class Refolds:
             else:
                 yield gathering
 
-    def adopt(self, gathering: Gathering, at_ms: int) -> tuple[list[Slot], Slot | None]:
+    def adopt(self, gathering: Gathering, folded_to: int, at_ms: int) -> tuple[list[Slot], Slot | None]:
         """Hold what was gathered. Returns the instances that are held now and the one that is to be dropped, because
-        no workflow begins where it was said to."""
+        no workflow begins where it was said to. One of those held may have been parked by this.
+
+        Args:
+            folded_to, at_ms: of the partition's last record.
+        """
         parked = self._parked_slot(gathering)
         if parked is None:
             return [], None
         for _, data in gathering.contracts.take_new():
             self._contracts.add(data)
         if gathering.parked.from_ms is not None:
-            return self._adopt_child(gathering, parked, at_ms)
+            return self._adopt_child(gathering, parked, folded_to, at_ms)
         if gathering.is_gone:
             parked.workflow = Workflow(Header(gathering.key.decode(), parked.started), self._contracts.by_digest)
             parked.parked, parked.sent = None, Sent()
@@ -134,7 +138,9 @@ class Refolds:
             adopted.append(slot)
         return adopted, parked if parked.parked is not None else None
 
-    def _adopt_child(self, gathering: Gathering, parked: Slot, at_ms: int) -> tuple[list[Slot], Slot | None]:
+    def _adopt_child(
+        self, gathering: Gathering, parked: Slot, folded_to: int, at_ms: int
+    ) -> tuple[list[Slot], Slot | None]:
         """Hold what was found of a child, or that nothing was."""
         record, request = self._request_of(gathering)
         adopted: list[Slot] = []
@@ -153,25 +159,46 @@ class Refolds:
             slot = self._slots.add(found.workflow_key, found.started)
             slot.workflow, slot.sent = self._as_ours(workflow), Sent()
             adopted.append(slot)
-        if is_found:
+        unborn = self._unborn(gathering, record, request, is_found=is_found)
+        if unborn is None:
             return adopted, parked
-        resumed = self._resumed_meanwhile(gathering.key, request)
-        if all(waits.offset != record.offset for waits in gathering.unplaced):
-            gathering.unplaced.insert(0, record)
-        unborn = asking.unborn(
-            gathering.key.decode(), request, parked.started, record.appended_at_ms, is_gone=gathering.is_gone
-        )
+        resumed = self._resumed_meanwhile(gathering.key, request, adopted)
         parked.workflow, parked.sent, parked.parked = self._as_ours(unborn), Sent(), None
         for slot in resumed:
             workflow = self._slots.hot(slot)
+            if not gathering.is_gone:  # the ledger holds all since it was announced, so its start too
+                self._park_again(slot, folded_to)
+                continue
             asking.asked(workflow, request, record.offset)
             saga.born_turned(workflow, unborn.header, workflow.header.folded_to, at_ms)
         return [*adopted, parked, *resumed], None
 
-    def _resumed_meanwhile(self, key: bytes, request: WorkflowEvent) -> list[Slot]:
+    def _park_again(self, slot: Slot, folded_to: int) -> None:
+        """Have one that is held folded again from its start: what it was folded to is not what the ledger says."""
+        slot.workflow, slot.header, slot.sent = None, None, None
+        slot.parked = Parked(slot.started, folded_to + 1)
+        self.want(slot, folded_to)
+
+    @staticmethod
+    def _unborn(
+        gathering: Gathering, record: LedgerRecord, request: WorkflowEvent, *, is_found: bool
+    ) -> Workflow | None:
+        """Return what is kept of a child that had not begun when it was asked for; None if it had."""
+        gathered = gathering.slots.find(gathering.key, record.offset)
+        if gathered is not None:
+            return gathered.workflow
+        if is_found:
+            return None
+        if all(waits.offset != record.offset for waits in gathering.unplaced):
+            gathering.unplaced.insert(0, record)
+        at_ms = record.appended_at_ms
+        return asking.unborn(gathering.key.decode(), request, record.offset, at_ms, is_gone=gathering.is_gone)
+
+    def _resumed_meanwhile(self, key: bytes, request: WorkflowEvent, adopted: list[Slot]) -> list[Slot]:
         """Return the child that was held under another announcement, if it was resumed under the one that is asked for
-        while that was looked for on the ledger: its STARTED met nobody who had asked."""
-        held = (slot for slot in self._slots.of(key) if slot.parked is None)
+        while that was looked for on the ledger: its STARTED met nobody who had asked. It turned there, not now: what it
+        did since, it did in the epoch that was over."""
+        held = (slot for slot in self._slots.of(key) if slot.parked is None and slot not in adopted)
         return [slot for slot in held if asking.is_asked(self._slots.hot(slot).header.family, request)]
 
     def _request_of(self, gathering: Gathering) -> tuple[LedgerRecord, WorkflowEvent]:
