@@ -74,24 +74,14 @@ def of_the_owner(case: Case, owner: Partition, beliefs: dict[str, Belief]) -> li
             expected = told.get(held.header.started_offset)
             if expected is None:
                 continue
-            header, made = _without_places(held.header), _without_places(expected.header)
-            if header != made or held.steps != expected.steps:
-                what = _difference(header, made) or "its steps"
+            if held.header != expected.header or held.steps != expected.steps:
+                what = _difference(held.header, expected.header) or "its steps"
                 broken.append(Broken(1, f"{workflow_id} is not what the ledger makes of it: {what}"))
     for name, gate in case.fold._admission._tools.items():
         expected_breaker, breaker = replace(gate.breaker, announced=0), owner._admission.breaker(name)
         if replace(breaker, announced=0) != expected_breaker:
             broken.append(Broken(6, f"the breaker of {name} is {breaker}; the ledger makes it {expected_breaker}"))
     return broken
-
-
-def _without_places(header: Header) -> Header:
-    """Return a header without the places as of which its answers to a parent are true. A child that is looked for on
-    the ledger answers when it is found: as of the last fact by then, and more may have come since it was asked."""
-    family = header.family
-    if family is None:
-        return header
-    return replace(header, family=family._replace(asks=tuple(ask._replace(as_of=NOWHERE) for ask in family.asks)))
 
 
 def of_budgets(case: Case, terms: Terms) -> list[Broken]:
