@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+from types import FrameType
+
+import pytest
 from hypothesis import given
-from tests.core.fact_samples import Said, ledger_of, partition, returning_stories, stories
+from hypothesis import strategies as st
+from tests.core.fact_samples import CONTRACTS, START, Said, ledger_of, partition, returning_stories, stories
 
 from amends.processors.outbox import command_name
 from amends.processors.partition import Partition
@@ -11,7 +17,10 @@ from amends.processors.plan import plan
 from amends.processors.timeouts import armed, soonest_ms
 from amends.processors.timers import Silences
 from amends.processors.workflow import Workflow
+from amends.schemas.codec import encode
 from amends.schemas.commands import Command, UndoCommand
+from amends.schemas.contract import Contract
+from amends.schemas.facts import Fact, StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 
 REPEAT_MS = 1_000
 
@@ -64,3 +73,76 @@ def test_the_next_timeout_is_the_soonest_of_all_that_are_armed(said: list[Said])
         again: dict[tuple[object, ...], int] = {timer.name: timer.due_ms + 500 for timer in timers[:1]}
         proposed = min((again.get(timer.name, timer.due_ms) for timer in timers), default=None)
         assert soonest_ms(workflow, silences, now_ms, again) == proposed
+
+
+def built_anew(workflow: Workflow) -> Workflow:
+    made = Workflow(workflow.header, workflow.contracts)
+    made.steps = list(workflow.steps)
+    made.reindex()
+    return made
+
+
+@given(returning_stories(), st.lists(st.integers(-9_000, 40_000), min_size=1))
+def test_what_is_kept_from_fact_to_fact_is_what_is_found_anew_whatever_the_clocks_say(
+    said: list[Said], clocks: list[int]
+) -> None:
+    fold, silences, fresh = partition(), Silences(), dict[tuple[object, ...], int]()
+    for record, ahead_ms in zip(ledger_of(said), itertools.cycle(clocks), strict=False):
+        fold.fold(record)
+        silences.record(record.appended_at_ms)
+        workflow, now_ms = held(fold), record.appended_at_ms + ahead_ms
+        anew = built_anew(workflow)
+        kept, found = (plan(w, record.offset, now_ms, fresh=fresh) for w in (workflow, anew))
+        assert (kept.commands, kept.wake_at_ms) == (found.commands, found.wake_at_ms)
+        for at_ms in (record.appended_at_ms, now_ms):  # the ledger's time, and the processor's
+            assert set(armed(workflow, silences, at_ms)) == set(armed(anew, silences, at_ms))
+            assert soonest_ms(workflow, silences, at_ms, {}) == soonest_ms(built_anew(anew), silences, at_ms, {})
+        for command in kept.commands:
+            if fresh.get(command_name(command), 0) <= now_ms:
+                fresh |= dict.fromkeys(names_of(command), now_ms + REPEAT_MS)
+
+
+def calls_of_a_fact(contract: Contract, unknown: int) -> float:
+    """Return how many functions are called for a fact of a turned workflow of `unknown` unknown steps, on average."""
+
+    def event(number: int, status: StepStatus) -> StepEvent:
+        started = status is StepStatus.STARTED
+        return StepEvent(
+            "w",
+            f"s{number}",
+            "p1",
+            0,
+            status,
+            contract.tool_name,
+            side_effect_classification=contract.effect,
+            contract=encode(contract) if started else None,
+        )
+
+    facts: list[Fact] = [START]
+    for number in range(unknown):
+        facts += [event(number, StepStatus.STARTED), event(number, StepStatus.UNKNOWN)]
+    facts.append(WorkflowEvent("w", 0, WorkflowStatus.FAILED))
+    facts += [event(number % unknown, StepStatus.UNKNOWN) for number in range(40)]
+    records = ledger_of([Said(fact, 1) for fact in facts])
+    fold, called, late_ms = partition(), 0, 20_000  # by then all have settled
+
+    def count(_frame: FrameType, what: str, _argument: object) -> None:
+        nonlocal called
+        called += what == "call"
+
+    for record in records[:-20]:
+        fold.fold(record)
+    for record in records[-20:]:
+        if record is records[-10]:
+            sys.setprofile(count)
+        fold.fold(record)
+        fold.outputs(record.appended_at_ms + late_ms)
+        fold.timeouts(record.appended_at_ms + late_ms)
+    sys.setprofile(None)
+    return called / 10
+
+
+@pytest.mark.parametrize("contract", CONTRACTS[:4], ids=lambda contract: contract.tool_name)
+def test_a_fact_costs_the_same_beside_ten_unknown_steps_and_beside_a_thousand(contract: Contract) -> None:
+    few, many = calls_of_a_fact(contract, 10), calls_of_a_fact(contract, 1_000)
+    assert many < few * 1.5 + 50, f"{few:g} calls a fact, then {many:g}"

@@ -73,6 +73,16 @@ def climb(step: Step, what: Standing, contract: Contract | None, *, condemned: b
     return Climb(Rung.INCIDENT, settled_ms)
 
 
+def span_of(step: Step, contract: Contract | None, now_ms: int) -> tuple[int, int | None]:
+    """Return the span of time around `now_ms` in which `climb` answers the same of a step that doesn't change: from
+    when on (0: ever), and before when (None: for ever)."""
+    turns = [settles_at_ms(step, contract)]
+    if contract is not None and contract.call.key_ttl_ms is not None:
+        turns.append(step.first_at_ms + contract.call.key_ttl_ms)
+    since = max((at_ms for at_ms in turns if at_ms <= now_ms), default=0)
+    return since, min((at_ms for at_ms in turns if at_ms > now_ms), default=None)
+
+
 def last_end_offset(step: Step) -> int:
     """Where the last of the step's attempts ended: the fact that arms the ladder's timer."""
     return max((attempt.ended_offset for attempt in step.attempts), default=NOWHERE)

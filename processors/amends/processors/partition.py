@@ -29,7 +29,7 @@ from amends.processors.refolds import Refolds
 from amends.processors.slots import Slot, Slots, is_settled, may_unwind
 from amends.processors.state import CLOSED_PHASES, NOWHERE, Header
 from amends.processors.terms import Terms
-from amends.processors.timeouts import armed, soonest_ms, timeout_of
+from amends.processors.timeouts import armed, put_off, soonest_ms, timeout_of
 from amends.processors.timers import Silences
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
@@ -258,7 +258,9 @@ class Partition:
         before, sent.proposed = sent.proposed, {}
         for timer in armed(workflow, self._silences, folded_time_ms):
             if before.get(timer.name, timer.due_ms) <= folded_time_ms:
-                sent.proposed[timer.name] = folded_time_ms + self._terms.timeout_again_ms(timer.lease_ms)
+                again_ms = folded_time_ms + self._terms.timeout_again_ms(timer.lease_ms)
+                if not put_off(workflow, timer, again_ms):
+                    sent.proposed[timer.name] = again_ms
                 made.append(self._outbox.timeout(timeout_of(workflow, timer), folded_time_ms))
             elif timer.name in before:
                 sent.proposed[timer.name] = before[timer.name]
@@ -271,6 +273,7 @@ class Partition:
             workflow = self._slots.hot(slot)
             assert slot.sent is not None
             slot.sent.proposed = {}
+            workflow.ladders.ask_anew()
             self._leases.set(slot, soonest_ms(workflow, self._silences, folded_time_ms, slot.sent.proposed))
 
     def _carry(self, slot: Slot, now_ms: int) -> list[Emission]:

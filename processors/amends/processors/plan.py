@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from amends.processors.ladder import Rung, climb
+from amends.processors.agenda import NEVER, Due
+from amends.processors.ladder import Rung, climb, span_of
 from amends.processors.runs import BOUNDS, Bounds, Run, ready
 from amends.processors.state import (
     CLOSED_PHASES,
@@ -64,14 +65,35 @@ def plan(
     header = workflow.header
     if header.observe:
         return made
-    if header.phase is Phase.FINISHING:
-        for number in sorted(workflow.expected()):
-            _plan_probe(workflow, workflow.steps[number], False, fresh, now_ms, made)
+    asked = _asked(workflow, fresh, now_ms, made) if workflow.probes.known else []
+    if asked and header.phase is Phase.FINISHING:
+        made.commands.extend(_probe(workflow, s, c, as_of, now_ms) for s, c in asked if s.number not in workflow.owing)
     if workflow.owing and not _is_commanded(workflow, fresh, now_ms, made):
-        for number in sorted(workflow.unsure & workflow.owing):
-            _plan_probe(workflow, workflow.steps[number], True, fresh, now_ms, made)
+        made.commands.extend(_probe(workflow, s, c, as_of, now_ms) for s, c in asked if s.number in workflow.owing)
         _plan_undos(workflow, bounds, now_ms, made)
     return made
+
+
+def _asked(
+    workflow: Workflow, fresh: Mapping[tuple[object, ...], int], now_ms: int, made: Plan
+) -> list[tuple[Step, Contract]]:
+    """Return the steps that are to be probed now, in the order of first sight."""
+    phase, probes = workflow.header.phase, workflow.probes
+    probes.refresh(now_ms, phase, lambda number: _probe_due(workflow, workflow.steps[number], now_ms))
+    asked: list[tuple[Step, Contract]] = []
+    for number in sorted(probes.due(now_ms)):
+        step = workflow.steps[number]
+        contract = workflow.contract_of(step)
+        assert contract is not None
+        until_ms = 0 if phase in CLOSED_PHASES else fresh.get(_name_of(step), 0)
+        if until_ms > now_ms:  # of many that are unknown each fact would make each command anew
+            probes.put_off(number, until_ms)
+        else:
+            asked.append((step, contract))
+    next_ms = probes.next_ms(now_ms)
+    if next_ms is not None:
+        made.wake(next_ms)
+    return asked
 
 
 def _is_commanded(workflow: Workflow, fresh: Mapping[tuple[object, ...], int], now_ms: int, made: Plan) -> bool:
@@ -102,28 +124,19 @@ def _is_commanded(workflow: Workflow, fresh: Mapping[tuple[object, ...], int], n
     return True
 
 
-def _plan_probe(
-    workflow: Workflow,
-    step: Step,
-    condemned: bool,
-    fresh: Mapping[tuple[object, ...], int],
-    now_ms: int,
-    made: Plan,
-) -> None:
+def _probe_due(workflow: Workflow, step: Step, now_ms: int) -> Due:
+    """Return when a step can be probed next: one that is owed, or that a claim of success waits for."""
     contract = workflow.contract_of(step)
+    if contract is None or contract.probe is None or step.number not in workflow.unsure:
+        return NEVER
+    condemned = step.number in workflow.condemned
+    if step.number not in workflow.owing and (condemned or workflow.header.phase is not Phase.FINISHING):
+        return NEVER
     what = owed(step, contract) if condemned else standing(step)
-    if contract is None or contract.probe is None or what is not Standing.UNKNOWN:
-        return
+    if what is not Standing.UNKNOWN:
+        return NEVER
     next_rung = climb(step, what, contract, condemned=condemned, now_ms=now_ms)
-    if next_rung.rung is not Rung.PROBE:
-        return
-    again_ms = 0
-    if workflow.header.phase not in CLOSED_PHASES:
-        again_ms = fresh.get(probe_name(step.step_id, step.probes, tuple(a.name for a in step.attempts)), 0)
-    if max(next_rung.at_ms, again_ms) > now_ms:  # of many that are unknown each fact would make each command anew
-        made.wake(max(next_rung.at_ms, again_ms))
-    else:
-        made.commands.append(_probe(workflow, step, contract, made.as_of, now_ms))
+    return Due(next_rung.at_ms if next_rung.rung is Rung.PROBE else None, *span_of(step, contract, now_ms))
 
 
 def _plan_undos(workflow: Workflow, bounds: Bounds, now_ms: int, made: Plan) -> None:
@@ -143,6 +156,10 @@ def _plan_resend(workflow: Workflow, step: Step, contract: Contract, now_ms: int
         made.wake(next_rung.at_ms)
     else:
         made.commands.append(_resend(workflow, step, contract, made.as_of, now_ms))
+
+
+def _name_of(step: Step) -> tuple[object, ...]:
+    return probe_name(step.step_id, step.probes, tuple(a.name for a in step.attempts))
 
 
 def probe_name(step_id: str, number: int, attempts: tuple[str, ...]) -> tuple[object, ...]:

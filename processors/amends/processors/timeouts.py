@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from amends.processors.ladder import Rung, climb, last_end_offset
+from amends.processors.agenda import Due
+from amends.processors.ladder import Rung, climb, last_end_offset, span_of
 from amends.processors.policies import finish_due_ms
 from amends.processors.state import (
     ATTEMPT_OPEN,
@@ -26,6 +27,7 @@ from amends.processors.undos import forgotten_at_ms
 from amends.processors.windows import armed_offset
 from amends.processors.workflow import Workflow
 from amends.schemas.commands import Phase
+from amends.schemas.contract import Contract
 from amends.schemas.facts import Timeout, TimeoutKind
 
 _FINISHING: Final = Phase.FINISHING
@@ -45,7 +47,7 @@ class Armed(NamedTuple):
 
 
 def armed(workflow: Workflow, silences: Silences, now_ms: int) -> Iterator[Armed]:
-    """Yield everything that is armed."""
+    """Yield everything that is armed; of what time alone brings on, that which is due, and the next."""
     header = workflow.header
     if header.is_vacant:
         if open_trouble(header.troubles, "unfinished") is None:
@@ -64,12 +66,34 @@ def armed(workflow: Workflow, silences: Silences, now_ms: int) -> Iterator[Armed
     for number in workflow.undoing:
         yield _of_undo(workflow.steps[number], header.epoch)
     if not header.observe:
-        for number in workflow.climbing:
-            yield from _of_ladder(workflow, workflow.steps[number], now_ms, condemned=True)
         yield from _of_windows(workflow, now_ms)
-    if header.phase is Phase.FINISHING:
-        for number in workflow.unsure if header.observe else workflow.expected():
-            yield from _of_ladder(workflow, workflow.steps[number], now_ms, condemned=False)
+    _refresh_ladders(workflow, now_ms)
+    for at_ms, number in workflow.ladders.upcoming(now_ms):
+        timer = _of_ladder(workflow, workflow.steps[number], now_ms)
+        assert timer is not None
+        yield timer._replace(due_ms=at_ms)
+
+
+def put_off(workflow: Workflow, timer: Armed, at_ms: int) -> bool:
+    """Arm a timer that was proposed for `at_ms`; return whether it is of those kept by time: hundreds may be due
+    at once, and each fact would ask of all until they are answered."""
+    kind, armed_offset, step_id, *_ = timer.name
+    if step_id is None or (
+        kind is not TimeoutKind.LADDER and (kind is not TimeoutKind.UNDO or armed_offset != NOWHERE)
+    ):
+        return False
+    return workflow.ladders.put_off(workflow.by_id[step_id], at_ms)
+
+
+def _refresh_ladders(workflow: Workflow, now_ms: int) -> None:
+    header = workflow.header
+
+    def look(number: int) -> Due:
+        step = workflow.steps[number]
+        timer = _of_ladder(workflow, step, now_ms)
+        return Due(None if timer is None else timer.due_ms, *span_of(step, _climbed(workflow, step), now_ms))
+
+    workflow.ladders.refresh(now_ms, (header.phase is _FINISHING, header.observe, header.epoch), look)
 
 
 def soonest_ms(
@@ -82,17 +106,11 @@ def soonest_ms(
             the proposals are what splits the silence of a lone dead agent.
     """
     header = workflow.header
-    if (
-        proposed
-        or header.troubles
-        or header.deadline_ms is not None
-        or header.is_vacant
-        or header.phase is _FINISHING
-        or workflow.climbing
-    ):
+    if proposed or header.troubles or header.deadline_ms is not None or header.is_vacant:
         timers = armed(workflow, silences, now_ms)
         return min((proposed.get(timer.name, timer.due_ms) for timer in timers), default=None)
-    # What is armed for most workflows needs no names: the heartbeat, leases of calls and undos, the next window.
+    # What is armed for most workflows needs no names: the heartbeat, leases of calls and undos, the next window
+    # and the next to leave the ladder.
     soonest = silences.heartbeat_due_ms(header.armed_at_ms, header.lease_ms) if header.phase is RUNNING else None
     for number in workflow.live:
         for attempt in workflow.steps[number].attempts:
@@ -107,6 +125,11 @@ def soonest_ms(
     if workflow.windows.entries and not header.observe:
         due_ms = workflow.windows.entries[0][0]
         soonest = due_ms if soonest is None or due_ms < soonest else soonest
+    if workflow.ladders.known:
+        _refresh_ladders(workflow, now_ms)
+        first_ms = workflow.ladders.first_ms()
+        if first_ms is not None and (soonest is None or first_ms < soonest):
+            soonest = first_ms
     return soonest
 
 
@@ -159,24 +182,34 @@ def _of_windows(workflow: Workflow, now_ms: int) -> Iterator[Armed]:
             return
 
 
-def _of_ladder(workflow: Workflow, step: Step, now_ms: int, *, condemned: bool) -> Iterator[Armed]:
+def _climbed(workflow: Workflow, step: Step) -> Contract | None:
+    """Return the contract by which a step climbs. Who only looks on asks nobody."""
+    return None if workflow.header.observe else workflow.contract_of(step)
+
+
+def _of_ladder(workflow: Workflow, step: Step, now_ms: int) -> Armed | None:
     """A step on its last rung leaves the ladder by a fact: the fold decides, on the ledger's order and time."""
-    if condemned and step.undo is not None and step.undo.state is UndoState.DUE:
-        undo, epoch = step.undo, workflow.header.epoch
+    header, number = workflow.header, step.number
+    condemned = number in workflow.climbing and not header.observe
+    if not condemned:
+        awaited = number in workflow.unsure and (header.observe or number not in workflow.condemned)
+        if header.phase is not _FINISHING or not awaited:
+            return None
+        if any(t.kind == "unknown" and t.closed_at_ms is None for t in step.troubles):
+            return None
+    elif step.undo is not None and step.undo.state is UndoState.DUE:
+        undo = step.undo
         forgotten_ms = forgotten_at_ms(undo, workflow.contract_of(step))
-        if forgotten_ms is not None:
-            waiting = (TimeoutKind.UNDO, NOWHERE, step.step_id, None, undo.generation, undo.attempt)
-            yield Armed(forgotten_ms, LADDER_LEASE_MS, waiting, epoch)
-        return
+        waiting = (TimeoutKind.UNDO, NOWHERE, step.step_id, None, undo.generation, undo.attempt)
+        return None if forgotten_ms is None else Armed(forgotten_ms, LADDER_LEASE_MS, waiting, header.epoch)
     if has_open_attempt(step) or (condemned and step.undo is not None and step.undo.state not in CLOSED_UNDO):
-        return
-    if not condemned and any(t.kind == "unknown" and t.closed_at_ms is None for t in step.troubles):
-        return
-    contract = None if workflow.header.observe else workflow.contract_of(step)  # who only looks on asks nobody
+        return None
+    contract = _climbed(workflow, step)
     what = owed(step, contract) if condemned else standing(step)
     if what in (Standing.ABSENT, Standing.OPEN):
-        return
+        return None
     next_rung = climb(step, what, contract, condemned=condemned, now_ms=now_ms)
-    if next_rung.rung in (Rung.UNDO, Rung.INCIDENT):
-        name = (TimeoutKind.LADDER, last_end_offset(step), step.step_id, None, None, None)
-        yield Armed(next_rung.at_ms, LADDER_LEASE_MS, name, workflow.header.epoch)
+    if next_rung.rung not in (Rung.UNDO, Rung.INCIDENT):
+        return None
+    name = (TimeoutKind.LADDER, last_end_offset(step), step.step_id, None, None, None)
+    return Armed(next_rung.at_ms, LADDER_LEASE_MS, name, header.epoch)

@@ -69,6 +69,9 @@ class Timetable:
     entries: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # (at_ms, number)
     _at_ms: dict[int, int] = field(default_factory=dict[int, int])
 
+    def has(self, number: int) -> bool:
+        return number in self._at_ms
+
     def set(self, number: int, at_ms: int | None) -> None:
         before = self._at_ms.get(number)
         if before == at_ms:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from amends.processors.agenda import NOTHING_DUE, Agenda
 from amends.processors.chain import STEPS_MAX, Chain
 from amends.processors.dependencies import WINDOW_OPEN, Dependencies
 from amends.processors.elsewhere import Coverage, is_covered_by_another, may_have_undone
@@ -68,6 +69,8 @@ class Workflow:
     troubled: set[int] = field(default_factory=set[int])  # steps that are or were an incident
     asked: set[int] = field(default_factory=set[int])  # steps of which a person was asked to approve the call
     windows: Timetable = field(default_factory=Timetable)  # owing steps whose undo window closes
+    probes: Agenda = NOTHING_DUE  # unknown steps, by when they can be probed
+    ladders: Agenda = NOTHING_DUE  # unknown and climbing steps, by when they leave the ladder
     _marks: dict[int, int] = field(default_factory=dict[int, int])  # which of the sets above a step is in
     _dependencies: Dependencies | None = None
     _moved: set[int] = field(default_factory=set[int])  # steps that changed since the order was last asked for
@@ -144,6 +147,23 @@ class Workflow:
         if step.flow is not None:
             self._names_data = True
         self._mark(step.number, marks)
+        if what is UNKNOWN or marks & _CLIMBING or step.number in self.ladders.known:
+            self._index_due(step.number, what is UNKNOWN, marks)
+
+    def _index_due(self, number: int, is_unknown: bool, marks: int) -> None:
+        """Bring up to date who is to be asked when: of steps that are unknown, or climb, or did."""
+        if self.ladders is NOTHING_DUE:
+            self.ladders = Agenda()
+        if is_unknown and self.probes is NOTHING_DUE:
+            self.probes = Agenda()
+        if is_unknown:
+            self.probes.touch(number)
+        elif number in self.probes.known:
+            self.probes.drop(number)
+        if is_unknown or marks & _CLIMBING:
+            self.ladders.touch(number)
+        else:
+            self.ladders.drop(number)
 
     def _index_condemned(self, step: Step, marks: int) -> int:
         """Bring up to date what is only kept once something is condemned, and return the marks of that. It runs for
