@@ -112,6 +112,20 @@ def test_a_base_of_two_waits_for_both() -> None:
     assert commanded(on)[-1] == ["base"]
 
 
+@pytest.mark.parametrize("later", [{"uses": ["base-1"]}, {"uses": ["x-1"], "after": ("base",)}, {"data_flow": 0}])
+def test_a_call_that_is_sent_again_is_built_on_what_any_of_its_sends_names(later: dict[str, Any]) -> None:
+    """Seen by the simulation (seed 415887): who resumed knew the id that the process before it had not been told."""
+    on = ledger()
+    on.start()
+    did(on, "base", ["y-1"], ["base-1"])
+    begin(on, "x", ["x-1"])
+    on.ended("x", StepStatus.FAILED)
+    begin(on, "x", attempt="q1", **later)
+    on.ended("x", StepStatus.SUCCEEDED, attempt="q1", data_flow=RULES, makes=ids("z-1"))
+    fail(on)
+    assert commanded(on) == [["x", "base"]]
+
+
 def test_what_is_told_is_kept_to() -> None:
     on = ledger()
     on.start()

@@ -47,6 +47,7 @@ class Heard:
     at_ms: int
     epoch: int  # in which it goes on
     left: frozenset[str]
+    as_of: int  # the fact as of which it is true
 
 
 @dataclass(slots=True)
@@ -107,6 +108,7 @@ class Agent:
         self._went: set[int] = set()  # which changes of mind are over
         self._troubles = 0
         self._parent = parent
+        self._has_lives = bool(pipeline.mix.lives or parent)  # who resumes begins its children again, however late
         self._begun: list[Child] = []
         self.calling: tuple[Tool, dict[str, Any]] = (script.tools[0], {})
 
@@ -208,7 +210,7 @@ class Agent:
         """Believe what is told: what was undone is over."""
         self._say(f"is told: {len(story.steps)} undone, {len(story.open)} left to people")
         left = frozenset(s.step_id for s in story.steps if s.fate not in GONE)
-        self._belief.stories.append(Heard(self._pipeline.schedule.now_ms, story.epoch, left))
+        self._belief.stories.append(Heard(self._pipeline.schedule.now_ms, story.epoch, left, self._scope._folded_to))
         over = [number for number in range(len(self._script.tools)) if self._is_over(number)]
         return min([to, *over]) if self._script.is_careful else to
 
@@ -236,7 +238,7 @@ class Agent:
         after = tuple(f"call-{base}" for base in told)
         calls = self._belief.calls
         for _ in range(self._script.tries_max):
-            if self._pipeline.mix.lives and (yield AwaitStanding()) is None:
+            if self._has_lives and (yield AwaitStanding()) is None:
                 continue  # nobody has said yet which life this is, and so what the call is about
             given = self._given(number, tool)
             call = Call(tool.contract, tool.contract_bytes, given, call_id=call_id, after=after, capture=tool.capture)
@@ -285,7 +287,7 @@ class Agent:
             return subject
         step = None if over else self._step_of(number)
         epoch = standing.epoch if step is None else step.epoch
-        life = standing.workflow_offset if self._pipeline.mix.lives else 0
+        life = standing.workflow_offset if self._has_lives else 0
         return f"{subject}@{life}.{epoch}" if life or epoch else subject
 
     # --- ends -------------------------------------------------------------------------------------------------------

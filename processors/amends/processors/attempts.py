@@ -85,6 +85,10 @@ def fold_step_event(step: Step, fact: StepEvent, contract: Contract | None, offs
             changes["probes"] = 0  # a new send: what probes said before says nothing about it
             if fact.writer is _COMPENSATOR:
                 changes["resends"] = step.resends + 1
+        if step.flow is not None and "flow" not in changes and fact.writer is not _COMPENSATOR:
+            flow = _with_named(step.flow, _flow(fact))
+            if flow != step.flow:
+                changes["flow"] = flow
         return _put(step, index, started, changes)
     if status is StepStatus.REQUESTED:
         return _put(step, index, attempt, changes)
@@ -210,6 +214,18 @@ def _flow(fact: StepEvent) -> DataFlow | None:
     if fact.data_flow != RULES or max(len(fact.uses), len(fact.touches), len(fact.after)) > IDS_MAX:
         return None
     return DataFlow(fact.uses, fact.touches, None, fact.after)
+
+
+def _with_named(flow: DataFlow, more: DataFlow | None) -> DataFlow | None:
+    """What all sends of a step name: an agent that resumes may know more, and whichever send took effect was built on
+    what it named. None: nobody looked."""
+    if more is None or (more.uses, more.touches, more.after) == (flow.uses, flow.touches, flow.after):
+        return flow if more is not None else None
+    after = tuple(dict.fromkeys((*flow.after, *more.after)))
+    if len(after) > IDS_MAX:
+        return None
+    uses, touches = bounded((*flow.uses, *more.uses)), bounded((*flow.touches, *more.touches))
+    return DataFlow(uses, touches, flow.makes, after)
 
 
 def _with_makes(flow: DataFlow | None, fact: StepEvent | Resolution) -> DataFlow | None:
