@@ -36,6 +36,11 @@ def step_event(status: StepStatus, *, step: str = "s9", instance: int = WORKFLOW
     return StepEvent("w", step, "a9", 0, status, "tool.s9", workflow_offset=instance)
 
 
+def announced(*, detached: bool = False, instance: int = WORKFLOW_OFFSET) -> WorkflowEvent:
+    status = WorkflowStatus.CHILD_STARTED
+    return WorkflowEvent("w", 0, status, workflow_offset=instance, child_workflow_id="c", detached=detached)
+
+
 def ruling(decision: Decision, *, step: str | None = "s1", writer: Party = Party.PERSON) -> Resolution:
     return Resolution("w", decision, writer, "ada", step_id=step)
 
@@ -66,6 +71,8 @@ RELEASES: list[Fact | None] = [
     step_event(StepStatus.STARTED),
     step_event(StepStatus.STARTED, instance=-1),
     step_event(StepStatus.STARTED, step="s1"),
+    announced(),
+    announced(instance=-1),
     *(ruling(decision) for decision in Decision),
     ruling(Decision.REPLAY_PLAN, step=None),
     undo_event(UndoStatus.UNDONE, attempt=5, generation=0),
@@ -76,6 +83,8 @@ HARMLESS: list[Fact | None] = [
     *(undo_event(status, step="s2") for status in UndoStatus),
     *(step_event(status) for status in StepStatus if status is not StepStatus.STARTED),
     step_event(StepStatus.STARTED, instance=WORKFLOW_OFFSET + 1),
+    announced(detached=True),
+    announced(instance=WORKFLOW_OFFSET + 1),
     ruling(Decision.ACCEPT_LOSS, step="s2"),
     ruling(Decision.ABSENT, writer=Party.COMPENSATOR),
     undo_timeout(1),

@@ -4,8 +4,9 @@ An undo, from the facts of its workflow between the command's `as_of` and one's 
 
 - *lost*, if another STARTED of the attempt, anything of a later attempt or generation, an end of the attempt, or
   UNDONE of an earlier one stands there. Nothing more is done, and nothing is written: it may be somebody else's.
-- *released*, if it is one's own but the command's ground has moved: a step of the workflow started (it may be built
-  on this one), a person decided on this undo, or an earlier generation turned out to be done after all.
+- *released*, if it is one's own but the command's ground has moved: a step of the workflow started, or a child of it
+  was announced (it may be built on this one), a person decided on this undo, or an earlier generation turned out to be
+  done after all.
 - *owned* otherwise.
 
 A record nobody can read may be another's STARTED, so the attempt counts as lost: writing RELEASED for an attempt that
@@ -31,6 +32,8 @@ from amends.schemas.facts import (
     TimeoutKind,
     UndoEvent,
     UndoStatus,
+    WorkflowEvent,
+    WorkflowStatus,
 )
 from amends.schemas.slots import quick
 
@@ -105,6 +108,10 @@ def _moves(fact: Fact | None, command: UndoCommand, entry: UndoEntry) -> str | N
     match fact:
         case StepEvent(status=StepStatus.STARTED) if _same_instance(fact.workflow_offset, command.workflow_offset):
             return f"step {fact.step_id} ({fact.tool_name}) started after the undo was planned"
+        case WorkflowEvent(status=WorkflowStatus.CHILD_STARTED, detached=False) if _same_instance(
+            fact.workflow_offset, command.workflow_offset
+        ):
+            return f"child {fact.child_workflow_id} was announced after the undo was planned"
         case Resolution() if _rules_on(fact, entry.step_id):
             return f"{fact.by} decided {fact.decision.value} after the undo was planned"
         case UndoEvent(step_id=entry.step_id, status=UndoStatus.UNDONE):
