@@ -138,7 +138,7 @@ class Restoring:
     def _prune(self, key: bytes, entries: list[_Entry]) -> None:
         """Of the records that are sealed keep the highest of each writer: a later seal tells whose counts."""
         last, sealed = entries[-1], self.sealed
-        if sealed is not None:
+        if sealed is not None and (len(entries) > 2 or last.mark.rank <= sealed):
             highest: dict[int, _Entry] = {}
             for entry in entries:
                 rank, other = entry.mark.rank, highest.get(entry.mark.writer)
@@ -172,7 +172,7 @@ class Restoring:
 
     def _is_contested(self, entries: list[_Entry], counts: _Entry | None) -> bool:
         sealed = self.sealed
-        if sealed is None:
+        if sealed is None or (counts is not None and len(entries) == 1):
             return False
         marks = (entry.mark for entry in entries if entry.mark.rank.era == sealed.era)
         if counts is None:
@@ -183,7 +183,9 @@ class Restoring:
         if self._seal is None:
             return None
         sealed, writer = self._seal.rank, self._seal.writer
-        covered = [e for e in entries if e.mark.rank.era == sealed.era and e.mark.rank <= sealed]
+        covered = [e for e in entries if e.mark.rank <= sealed and e.mark.rank.era == sealed.era]
+        if len(covered) < 2:
+            return covered[0] if covered else None
         return _highest(e for e in covered if e.mark.writer == writer) or _highest(covered)
 
 
