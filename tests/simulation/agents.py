@@ -15,7 +15,7 @@ from tests.simulation.decoding import decoded
 from tests.simulation.lives import Agent, Begin, Belief, Life, Think
 from tests.simulation.pipeline import Pipeline
 from tests.simulation.schedule import Process, Task
-from tests.simulation.scripts import Script
+from tests.simulation.scripts import Alone, Child, Script
 from tests.simulation.world import Declined, register_of
 
 from amends.processors.memory import StoredRecord
@@ -76,12 +76,14 @@ class AgentProcess(Process):
         belief: Belief,
         name: str,
         parent: Reference | None = None,
+        alone: Alone | None = None,
         *,
         resumes: bool,
     ) -> None:
         super().__init__("agent", name)
         self.parent = parent
-        self.begin_child: Callable[[Script, Reference], AgentProcess]
+        self.alone = alone
+        self.begin_child: Callable[[Child, Reference], AgentProcess]
         self._pipeline = pipeline
         self.script = script
         self._attempts = 0
@@ -100,7 +102,7 @@ class AgentProcess(Process):
         )
         self._scope = Scope(Opening(terms, name, existing), self)
         self._waiting: _Waiting | None = None
-        self._agent = Agent(pipeline, script, belief, self._scope, self, parent)
+        self._agent = Agent(pipeline, script, belief, self._scope, self, parent, alone)
         self._scope.board._wakers.add(lambda: pipeline.schedule.after(0, self._look, self))
         self.over = False
 
@@ -220,7 +222,7 @@ class AgentProcess(Process):
             case asks.Follow() | asks.ReadHistory() | asks.ReadOthers():
                 answer(scope.perform(effect))
             case Begin(child=child, parent=parent):
-                process = self.begin_child(child.script, parent)
+                process = self.begin_child(child, parent)
                 self._await_child(process if child.waits else None, answer)
             case Think(duration_ms=ms):
                 pipeline.schedule.after(ms, lambda: answer(None), self)

@@ -57,6 +57,7 @@ class Case:
         self.dead: dict[int, list[tuple[int, list[str]]]] = defaultdict(list)  # instance -> (offset, dead steps)
         self.told: dict[str, frozenset[str]] = {}  # step -> steps it says it was built on
         self.absent: dict[str, int] = {}  # attempt -> when it was proven absent
+        self.contained: list[tuple[str, int]] = []  # instances that a person asked to be undone
         self.asked: set[str] = set()  # workflows whose undoing a person asked for
         self.starts: dict[str, list[tuple[int, int]]] = defaultdict(list)  # step -> (epoch, offset) of each STARTED
         self.sure: dict[str, dict[str, int]] = defaultdict(dict)  # step -> attempt -> since when its end is known
@@ -70,7 +71,8 @@ class Case:
         self.began: dict[str, tuple[int, int, int]] = {}  # attempt -> offset, epoch and append time of its STARTED
         self.announced: list[tuple[int, str, str]] = []  # CHILD_STARTED: where, of which parent, which child
         self.succeeded: dict[int, int] = {}  # instance -> where it did
-        self.born: dict[int, int] = {}  # instance of a child -> where its parent announced it
+        self.born: dict[int, tuple[str, int]] = {}  # instance of a child -> its parent, and where that announced it
+        self.opened: dict[str, int] = {}  # process -> where it began or resumed its workflow
         self.answers: dict[int, list[tuple[int, int]]] = defaultdict(list)  # announcement -> (where, as of where)
         self.most_under_way: dict[str, int] = {}  # undos at once: by tool, and of all ("")
         self._under_way: dict[tuple[str, int, int], tuple[str, str]] = {}  # attempts started: tool and owner
@@ -162,12 +164,18 @@ class Case:
             del self._under_way[attempt]
 
     def _take_workflow(self, workflow_id: str, fact: WorkflowEvent, offset: int) -> None:
+        if fact.status is WorkflowStatus.STARTED:
+            self.opened.setdefault(fact.instance, offset)
         if fact.status is WorkflowStatus.ROLLBACK_REQUESTED and fact.writer is not Party.AGENT:
             self.asked.add(workflow_id)
-        elif fact.status is WorkflowStatus.CHILD_STARTED:
+            if fact.writer is Party.PERSON and fact.workflow_offset != NOWHERE:
+                self.contained.append((workflow_id, fact.workflow_offset))
+        elif fact.status is WorkflowStatus.CHILD_STARTED and not fact.detached:
             self.announced.append((offset, workflow_id, fact.child_workflow_id or ""))
-        elif fact.status is WorkflowStatus.STARTED and fact.parent_workflow_id:
-            self.born.setdefault(offset, number_of(fact, CHILD_STARTED_OFFSET))
+        elif fact.status is WorkflowStatus.STARTED and fact.parent_workflow_id and not fact.detached:
+            announced = (fact.parent_workflow_id, number_of(fact, CHILD_STARTED_OFFSET))
+            if announced not in self.born.values():  # a repeat behind the grace begins nobody's child
+                self.born.setdefault(offset, announced)
         elif fact.status is WorkflowStatus.CHILD_CLOSED:
             self.answers[number_of(fact, CHILD_STARTED_OFFSET)].append((offset, number_of(fact, AS_OF)))
 
@@ -198,6 +206,10 @@ class Case:
             if _names_another(fact, header.epoch - 1):
                 words = f"a {fact.status if isinstance(fact, WorkflowEvent) else fact.kind} of epoch {fact.epoch}"
                 self.stale[header.started_offset].append(f"{words} ended epoch {header.epoch - 1}")
+            is_parents = isinstance(fact, WorkflowEvent) and fact.writer is Party.PARENT
+            is_unborn = header.family is not None and header.family.unborn
+            if is_parents and not is_unborn and header.started_offset not in self.born:
+                self.stale[header.started_offset].append("its undoing was asked for by a parent, and it stands alone")
             self.triggers[header.started_offset].append((header.epoch - 1, offset))
             if header.turns:
                 self.turns[header.started_offset].append((header.turns[-1], offset))

@@ -55,7 +55,7 @@ def _bonds(case: Case, cases: Sequence[Case], partition_of: Callable[[str], int]
         for parent in case.instances(parent_id):
             record = parent.find(step_id_of(child_id, offset))
             for child in child_case.instances(child_id) if record is not None else ():
-                if child_case.born.get(child.header.started_offset) == offset:
+                if child_case.born.get(child.header.started_offset) == (parent_id, offset):
                     assert record is not None
                     yield Bond(offset, parent, record, child, child_case)
 

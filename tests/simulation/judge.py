@@ -52,8 +52,10 @@ def _of_workflows(case: Case, world: World, beliefs: dict[str, Belief]) -> list[
     broken: list[Broken] = []
     for workflow_id, belief in beliefs.items():
         instances = case.instances(workflow_id)
+        broken.extend(Broken(2, f"{workflow_id}: {words}") for words in belief.doubled)
         for workflow in instances:
             broken.extend(_of_end(case, workflow))
+            broken.extend(_of_containment(case, workflow))
             broken.extend(_of_savepoints(case, workflow))
             stale = case.stale[workflow.header.started_offset]
             broken.extend(Broken(4, f"{workflow_id}: {words}") for words in stale)
@@ -62,6 +64,15 @@ def _of_workflows(case: Case, world: World, beliefs: dict[str, Belief]) -> list[
                 broken.extend(_of_story(case, world, instances[0], heard))
             broken.extend(_of_belief(case, world, instances[0], belief))
     return broken
+
+
+def _of_containment(case: Case, workflow: Workflow) -> list[Broken]:
+    """What a person asked to be undone, as it stood, is turned as a whole, a success too."""
+    header = workflow.header
+    is_asked = (header.workflow_id, header.started_offset) in case.contained
+    if not is_asked or any(turn.final for turn in header.turns):
+        return []
+    return [Broken(1, f"{header.workflow_id} was to be undone, and is {header.phase}")]
 
 
 def of_the_owner(case: Case, owner: Partition, beliefs: dict[str, Belief]) -> list[Broken]:
@@ -299,9 +310,21 @@ def _of_belief(case: Case, world: World, workflow: Workflow, belief: Belief) -> 
         # Processes that run one workflow side by side share a key within an epoch; between epochs nothing is atomic.
         makers = {(d.attempt.rpartition("/")[0], case.epoch_of(d.reference)) for d in there}
         apart = len({who for who, _ in makers}) == len({epoch for _, epoch in makers}) == len(there)
+        if belief.plans:
+            apart = not any(_knew(case, one, other) for one in there for other in there if one is not other)
         if len(there) > 1 and not apart and any(_kind_of(case, d) is not Idempotency.NEITHER for d in there):
             broken.append(Broken(2, f"{subject} was done {len(there)} times"))
     return broken
+
+
+def _knew(case: Case, earlier: Deed, later: Deed) -> bool:
+    """Whether who made a planned call must have known of an equal one: it was its own, or known to be done before it
+    opened its scope. Between processes that run side by side the guard does what it can."""
+    makers = [deed.attempt.rpartition("/")[0] for deed in (earlier, later)]
+    done = min(case.present[case.steps[earlier.reference]], default=None)
+    if done is None or done > case.attempted.get(later.attempt, ("", -1))[1]:
+        return False
+    return makers[0] == makers[1] or done < case.opened.get(makers[1], -1)
 
 
 def of_the_living(case: Case, beliefs: dict[str, Belief]) -> list[Broken]:

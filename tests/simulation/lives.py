@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
 
 from tests.simulation.pipeline import Pipeline
-from tests.simulation.scripts import Child, Script
+from tests.simulation.scripts import Alone, Child, Script
 from tests.simulation.world import Declined, Tool
 
-from amends.producers.effects import AwaitStanding, NameSavepoints, Raised, Returned
-from amends.producers.family import Reference, reference_flow
+from amends.producers.effects import AwaitStanding, NameSavepoints, Raised, Returned, WriteFact
+from amends.producers.family import Announced, Reference, announce_flow, reference_flow
 from amends.producers.flow import call_flow
 from amends.producers.known_steps import KnownStep
 from amends.producers.outcome import Call
@@ -20,6 +20,8 @@ from amends.producers.savepoint_flow import savepoint_flow, undo_to_flow
 from amends.producers.scope import Scope
 from amends.producers.scope_flow import Outcome, claim_flow, fail_flow, open_flow
 from amends.producers.story import Story
+from amends.schemas.facts import WorkflowEvent, WorkflowStatus
+from amends.schemas.family import CHILD_STARTED_OFFSET
 from amends.tools.errors import AmendsError, EpochEnded, NotConfirmed, WorkflowTurned
 
 UNDONE_WITHIN_MS = 20_000
@@ -57,6 +59,8 @@ class Belief:
     calls: dict[str, Told] = field(default_factory=dict)
     ends: list[tuple[int, Outcome | AmendsError]] = field(default_factory=list)
     stories: list[Heard] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)  # calls planned twice that were not one
+    plans: bool = False
     processes: int = 0
     disturbed: bool = False  # one of them was killed, or slept
 
@@ -98,6 +102,7 @@ class Agent:
         scope: Scope,
         process: Counts,
         parent: Reference | None,
+        alone: Alone | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._script = script
@@ -110,6 +115,8 @@ class Agent:
         self._parent = parent
         self._has_lives = bool(pipeline.mix.lives or parent)  # who resumes begins its children again, however late
         self._begun: list[Child] = []
+        self._alone = alone
+        self._plans = 0
         self.calling: tuple[Tool, dict[str, Any]] = (script.tools[0], {})
 
     def play(self) -> Life:
@@ -123,7 +130,7 @@ class Agent:
 
     def _live(self) -> Life:
         scope, script = self._scope, self._script
-        yield from open_flow(scope.opening, self._parent)
+        yield from self._open()
         number = 0
         while number < len(script.tools):
             if number in script.savepoints:
@@ -150,6 +157,15 @@ class Agent:
             self._ended((yield from fail_flow(scope.terms, RuntimeError("changed its mind"))))
         else:
             self._ended((yield from claim_flow(scope.terms)))
+
+    def _open(self) -> Life:
+        """Open the scope: as a child, as who stands alone, or as one of whom it is told that he does."""
+        opening = open_flow(self._scope.opening, None if self._alone is not None else self._parent)
+        if self._alone is not Alone.TOLD or self._parent is None:
+            yield from opening
+            return
+        announced = yield from _told_alone(announce_flow(self._scope.terms, self._parent), self._parent)
+        yield from _told_alone(opening, self._parent, announced)
 
     def _begin(self, child: Child) -> Life:
         self._begun.append(child)
@@ -224,8 +240,13 @@ class Agent:
         return True
 
     def _step_of(self, number: int) -> KnownStep | None:
-        """Return the last step of a call that may have had an effect, whichever process made it; else the last."""
-        found = [step for step in self._scope._book._steps.values() if step.call_id == f"call-{number}"]
+        """Return the last step of a call that may have had an effect, whichever process made it; else the last. A
+        plan's ids are of no use for that, but the tool of a call is of it alone."""
+        steps, tool = self._scope._book._steps.values(), self._script.tools[number].name
+        if self._script.plans:
+            found = [step for step in steps if step.tool_name == tool]
+        else:
+            found = [step for step in steps if step.call_id == f"call-{number}"]
         took = [step for step in found if step.may_stand()]
         return next(reversed(took or found), None)
 
@@ -236,12 +257,14 @@ class Agent:
         call_id = f"call-{number}"
         told = self._script.told[number] if self._script.told else ()
         after = tuple(f"call-{base}" for base in told)
+        if self._script.plans:
+            after = tuple(step.step_id for step in map(self._step_of, told) if step is not None)
         calls = self._belief.calls
         for _ in range(self._script.tries_max):
             if self._has_lives and (yield AwaitStanding()) is None:
                 continue  # nobody has said yet which life this is, and so what the call is about
             given = self._given(number, tool)
-            call = Call(tool.contract, tool.contract_bytes, given, call_id=call_id, after=after, capture=tool.capture)
+            call = self._call(tool, given, call_id, after)
             self.calling = (tool, given)
             before = self._process.attempts_made()
             try:
@@ -261,6 +284,8 @@ class Agent:
             if isinstance(result, Returned):
                 calls[call_id] = Told.DONE
                 self._ids[number] = result.value["id"]
+                if number in self._script.doubles:
+                    yield from self._plan_again(number, tool, given)
                 return True
             refused = isinstance(result, Raised) and isinstance(result.error, Declined)
             known_before = calls.get(call_id)
@@ -269,6 +294,28 @@ class Agent:
             elif known_before is not Told.UNKNOWN:
                 calls[call_id] = Told.REFUSED
         return False
+
+    def _call(self, tool: Tool, given: dict[str, Any], call_id: str, after: tuple[str, ...]) -> Call:
+        if not self._script.plans:
+            return Call(tool.contract, tool.contract_bytes, given, call_id=call_id, after=after, capture=tool.capture)
+        self._plans += 1
+        planned = f"{self._process.name}:{self._plans}"
+        return Call(tool.contract, tool.contract_bytes, given, tool_call_id=planned, after=after, capture=tool.capture)
+
+    def _plan_again(self, number: int, tool: Tool, given: dict[str, Any]) -> Life:
+        """The model forgets that it made a call. It is given what is recorded, or refused."""
+        call = self._call(tool, given, "", ())
+        self.calling = (tool, given)
+        try:
+            result = yield from call_flow(call, self._scope.terms)
+        except WorkflowTurned:
+            raise
+        except AmendsError as error:
+            self._say(f"call-{number}, planned again: {type(error).__name__}")
+            return
+        before, again = self._ids[number], result.value["id"] if isinstance(result, Returned) else result
+        if again != before and not self._is_over(number):
+            self._belief.doubled.append(f"call-{number} was {before}; planned again it was {again}")
 
     def _given(self, number: int, tool: Tool) -> dict[str, Any]:
         """The arguments of a call: what it is about, and ids that earlier calls returned."""
@@ -298,3 +345,27 @@ class Agent:
 
     def _say(self, what: str) -> None:
         self._pipeline.schedule.say(self._process.name, what)
+
+
+def _told_alone(
+    flow: Generator[Any, Any, Any], parent: Reference, announced: Announced | None = None
+) -> Generator[Any, Any, Any]:
+    """Have the facts of a flow say that the workflow stands alone, as another language's client may."""
+    effect = next(flow)
+    while True:
+        if isinstance(effect, WriteFact) and isinstance(effect.fact, WorkflowEvent):
+            fact = replace(effect.fact, detached=True)
+            if announced is not None and fact.status is WorkflowStatus.STARTED:
+                fact = replace(
+                    fact,
+                    parent_workflow_id=parent.workflow_id,
+                    parent_workflow_offset=parent.workflow_offset,
+                    child_started_at_ms=announced.at_ms,
+                    attributes={**fact.attributes, CHILD_STARTED_OFFSET: str(announced.offset)},
+                )
+            effect = WriteFact(fact)
+        answer = yield effect
+        try:
+            effect = flow.send(answer)
+        except StopIteration as stop:
+            return stop.value

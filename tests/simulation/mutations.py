@@ -37,6 +37,7 @@ from amends.processors.placing import Place
 from amends.processors.state import NOWHERE, AttemptState, UndoState
 from amends.processors.timers import Silences
 from amends.producers import effects, flow, intent, outcome, scope_flow
+from amends.producers.calls import CallBook
 from amends.producers.known_steps import KnownStep
 from amends.producers.scope import Scope
 from amends.schemas import approvals, keys
@@ -379,3 +380,29 @@ def approvals_stand_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 def approved_calls_have_no_strict_fence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(intent, "is_strict", lambda contract, *, approved: False)
+
+
+# --- models that plan again, workflows that stand alone, containment ------------------------------------------------
+
+
+def calls_planned_again_are_new(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CallBook, "_equal", lambda self, call: None)
+
+
+def who_stands_alone_is_a_child(patch: pytest.MonkeyPatch) -> None:
+    family_of, announced = asking.family_of, children.announced
+    patch.setattr(asking, "family_of", lambda fact: family_of(replace(fact, detached=False)))
+    patch.setattr(
+        children, "announced", lambda workflow, fact, *rest: announced(workflow, replace(fact, detached=False), *rest)
+    )
+
+
+def a_success_is_not_contained(patch: pytest.MonkeyPatch) -> None:
+    """Finished stays finished, whoever asks."""
+    real = diagnosis.signal_of
+
+    def signal_of(header: Any, fact: Any) -> Any:
+        is_persons = getattr(fact, "writer", None) is Party.PERSON
+        return None if is_persons and header.phase is Phase.SUCCEEDED else real(header, fact)
+
+    patch.setattr(diagnosis, "signal_of", signal_of)

@@ -10,9 +10,11 @@ from tests.simulation.pipeline import Pipeline
 from tests.simulation.schedule import Process
 from tests.simulation.world import APPROVAL_MS
 
+from amends.console.read_model import Latest, WorkflowFilter
+from amends.console.undoing import UNDOABLE, Request, fact_of, subject_of
 from amends.processors.memory import StoredRecord
 from amends.schemas.approvals import TROUBLE
-from amends.schemas.commands import Incident, IncidentState
+from amends.schemas.commands import Incident, IncidentState, WorkflowEcho
 from amends.schemas.facts import Decision, Party, Resolution, WorkflowEvent, WorkflowStatus
 from amends.schemas.keys import forward_key
 
@@ -140,3 +142,36 @@ class Approver(Process):
         )
         for _ in range(chance.choice((1, 1, 2))):
             self._pipeline.write(self, fact, lambda told: None)
+
+
+class Container(Process):
+    """Somebody who has everything undone that an agent did, or all agents, finished workflows included: what `amends
+    contain` writes, of what it reads."""
+
+    def __init__(self, pipeline: Pipeline, chance: Random) -> None:
+        super().__init__("person", "carol")
+        self._pipeline = pipeline
+        self._chance = chance
+
+    def start(self, times: int) -> None:
+        for _ in range(times):
+            self._pipeline.schedule.after(self._chance.choice((200, 3_000, 12_000, 30_000)), self._contain, self)
+
+    def _contain(self) -> None:
+        pipeline, table = self._pipeline, Latest(WorkflowEcho)
+        for number in range(pipeline.mix.partitions):
+            for record in pipeline.broker.read(pipeline.topics.workflows, number):
+                table.fold(record)
+        rows = sorted(table.rows(), key=lambda row: row.workflow_id)
+        if not rows:
+            return
+        agent = self._chance.choice((None, *(row.agent_id for row in rows)))
+        since_ms = self._chance.choice((None, None, pipeline.schedule.now_ms - 5_000))
+        wanted = WorkflowFilter(UNDOABLE, agent, self._chance.random() < 0.2, started_since_ms=since_ms)
+        request = Request("carol", "a bad agent")
+        for row in filter(wanted.wants, rows):
+            self._ask(fact_of(subject_of(row), request, pipeline.schedule.now_ms))
+
+    def _ask(self, fact: WorkflowEvent) -> None:
+        """Written until it stands there, as she is told when it doesn't."""
+        self._pipeline.write(self, fact, lambda told: None if isinstance(told, StoredRecord) else self._ask(fact))

@@ -17,18 +17,22 @@ from tests.simulation.families import of_families
 from tests.simulation.judge import Broken, judge, of_budgets, of_the_living, of_the_owner
 from tests.simulation.lives import Belief
 from tests.simulation.owners import SESSION_MS, ProcessorProcess
-from tests.simulation.people import Approver, Others, Person
+from tests.simulation.people import Approver, Container, Others, Person
 from tests.simulation.pipeline import LAG_MAX_MS, LANDS_MAX_MS, Pipeline
 from tests.simulation.schedule import Process, Schedule
 from tests.simulation.scripts import (
+    Alone,
+    Child,
     Script,
     everybody,
     script_of,
     with_children,
     with_guarded_tools,
     with_odd_tools,
+    with_plans,
     with_savepoints,
     with_slow_tools,
+    with_some_alone,
 )
 from tests.simulation.workers import Lane, WorkerProcess
 from tests.simulation.world import SETTLE_MS
@@ -74,7 +78,7 @@ FAMILIES: dict[str, Callable[..., Mix]] = {
 
 
 LAYERS = {"savepoints": 0.4, "odd tools": 0.4, "forgetting": 0.4, "odd clocks": 0.4, "families": 0.25, "budgets": 0.2}
-LAYERS |= {"slow tools": 0.2, "approvals": 0.15}
+LAYERS |= {"slow tools": 0.2, "approvals": 0.15, "plans": 0.2, "standing alone": 0.3, "containing": 0.1}
 """What may come on top of a family of disturbances, and how often: each is drawn from a stream of its own."""
 
 
@@ -125,6 +129,14 @@ def drawn(
         bond = Random(f"{seed} families")
         mix.partitions = bond.choice((1, 2, 2))
         scripts = [with_children(script, bond) for script in scripts]
+    if "plans" in layers:
+        again = Random(f"{seed} plans")
+        scripts = [with_plans(script, again) for script in scripts]
+    if "standing alone" in layers:
+        alone = Random(f"{seed} standing alone")
+        scripts = [with_some_alone(script, alone) for script in scripts]
+    if "containing" in layers:
+        mix.containments = Random(f"{seed} containing").choice((1, 1, 2))
     if "budgets" in layers:
         mix.budgets = _budgets(Random(f"{seed} budgets"))
     return Scenario(tuple(scripts), mix, RandomFaults(mix, chance), chance.choice((0.0, 0.5, 1.0))), chance
@@ -165,7 +177,7 @@ class Run:
         self.pipeline = Pipeline(self.schedule, scenario.mix, chance, tools, scenario.faults.mishaps)
         self.schedule.on_kill = self._killed
         self.schedule.on_freeze = self._frozen
-        self.beliefs = {script.workflow_id: Belief() for script in scripts}
+        self.beliefs = {script.workflow_id: Belief(plans=script.plans) for script in scripts}
         self.agents: list[AgentProcess] = []
         self.sides = [self._side(number) for number in range(scenario.mix.partitions)]
         self.person = Person(self.pipeline, self.beliefs)
@@ -219,10 +231,12 @@ class Run:
     def _worker(self, number: int, lane: Lane) -> WorkerProcess:
         return WorkerProcess(self.pipeline, lane, f"compensator-{number}")
 
-    def _agent(self, script: Script, parent: Reference | None = None, *, resumes: bool) -> AgentProcess:
+    def _agent(
+        self, script: Script, parent: Reference | None = None, alone: Alone | None = None, *, resumes: bool
+    ) -> AgentProcess:
         name = f"agent-{script.workflow_id}-{len(self.agents)}"
         belief = self.beliefs[script.workflow_id]
-        agent = AgentProcess(self.pipeline, script, belief, name, parent, resumes=resumes)
+        agent = AgentProcess(self.pipeline, script, belief, name, parent, alone, resumes=resumes)
         agent.begin_child = self._child
         belief.processes += 1
         self.agents.append(agent)
@@ -232,12 +246,13 @@ class Run:
     def _begin(self, script: Script, *, resumes: bool) -> None:
         self._agent(script, resumes=resumes)
 
-    def _child(self, script: Script, parent: Reference) -> AgentProcess:
+    def _child(self, child: Child, parent: Reference) -> AgentProcess:
         """An agent begins a child, or again one that it, or who ran before it, had begun."""
-        return self._agent(script, parent, resumes=self.beliefs[script.workflow_id].processes > 0)
+        resumes = self.beliefs[child.script.workflow_id].processes > 0
+        return self._agent(child.script, parent, child.alone, resumes=resumes)
 
     def _again(self, process: AgentProcess) -> None:
-        self._agent(process.script, process.parent, resumes=True)
+        self._agent(process.script, process.parent, process.alone, resumes=True)
 
     def _killed(self, process: Process) -> None:
         if isinstance(process, AgentProcess):
@@ -326,6 +341,8 @@ class Run:
             self.person.start()
         if mix.approvals:
             Approver(self.pipeline, Random(self.chance.random())).start()
+        if mix.containments:
+            Container(self.pipeline, Random(self.chance.random())).start(mix.containments)
         if mix.others:
             others = Others(self.pipeline, mix.others)
             others.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from enum import Enum
 from random import Random
 
 from tests.simulation.world import GUARDED_KINDS, KINDS, ODD_KINDS, SLOW_KINDS, Tool
@@ -21,6 +22,13 @@ class Back:
     to: int
 
 
+class Alone(Enum):
+    """How a workflow that is begun inside another stands alone."""
+
+    UNTOLD = "nothing is written of it"  # as the SDK does
+    TOLD = "CHILD_STARTED and STARTED say that it is detached"
+
+
 @dataclass(frozen=True, slots=True)
 class Child:
     """A workflow that an agent begins as a child of its own, before one of its calls."""
@@ -28,6 +36,7 @@ class Child:
     before: int
     script: Script
     waits: bool  # for its end, before it goes on
+    alone: Alone | None = None  # it is no child of its, only begun by it
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,8 @@ class Script:
     backs: tuple[Back, ...] = ()
     is_careful: bool = True  # goes on from the first call that was undone, not from where it had asked for
     children: tuple[Child, ...] = ()
+    plans: bool = False  # a model's: each call has an id of its plan, and planned again it has another
+    doubles: frozenset[int] = frozenset()  # calls that it plans once more, though they were made
 
 
 def script_of(workflow_id: str, chance: Random, flow: Random, *, hammered: bool) -> Script:
@@ -118,6 +129,27 @@ def with_children(script: Script, chance: Random, depth: int = 1) -> Script:
         child = with_children(child, chance, depth + 1) if depth < GENERATIONS_MAX else child
         children.append(Child(chance.randrange(len(script.tools)), child, waits=chance.random() < 0.7))
     return replace(script, children=tuple(children))
+
+
+def with_plans(script: Script, chance: Random) -> Script:
+    """Let a model plan the calls, and some of them twice."""
+    doubles = frozenset(number for number in range(len(script.tools)) if chance.random() < 0.5)
+    kinds = [kind for kind in KINDS if not kind.from_input]  # two effects of one call must be told apart
+    tools = (Tool(t.name, chance.choice(kinds), t.account) if t.kind.from_input else t for t in script.tools)
+    return replace(script, tools=tuple(tools), plans=True, doubles=doubles)
+
+
+def with_some_alone(script: Script, chance: Random) -> Script:
+    """Let some of the workflows that an agent begins be no children of its own."""
+    children = tuple(
+        replace(
+            child,
+            script=with_some_alone(child.script, chance),
+            alone=chance.choice((None, Alone.UNTOLD, Alone.TOLD)),
+        )
+        for child in script.children
+    )
+    return replace(script, children=children)
 
 
 def everybody(scripts: Iterable[Script]) -> list[Script]:

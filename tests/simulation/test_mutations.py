@@ -48,6 +48,9 @@ KIN = ("families",)
 TIGHT = ("budgets",)
 SLOW = ("slow tools",)
 ASKED = ("approvals",)
+PLANNED = ("plans",)
+ALONE = ("families", "standing alone")
+CONTAINED = ("containing",)
 
 MUTATIONS = (
     Mutation("no read back", "H3", m.no_read_back, "hammered", 0),
@@ -117,6 +120,9 @@ MUTATIONS = (
     ),
     Mutation("an approval stands for ever", "H35", m.approvals_stand_for_ever, "hammered", 2, ASKED),
     Mutation("approved calls have no strict fence", "H35", m.approved_calls_have_no_strict_fence, "hammered", 2, ASKED),
+    Mutation("a call planned again is a new one", "promise 2", m.calls_planned_again_are_new, "drawn", 2, PLANNED),
+    Mutation("who stands alone is a child", "promise 4", m.who_stands_alone_is_a_child, "drawn", 1, ALONE),
+    Mutation("a success is not contained", "promise 1", m.a_success_is_not_contained, "drawn", 3, CONTAINED),
     Mutation("nothing bounds what is under way", "H29", m.nothing_bounds_what_is_under_way, "drawn", 40, TIGHT),
 )
 
