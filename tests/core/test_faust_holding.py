@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, cast
 
@@ -14,13 +15,14 @@ from amends.kafka.errors import ReadTimedOut
 from amends.kafka.settings import KafkaSettings
 from amends.processors.engine import no_faults
 from amends.processors.faust_asking import Asking
-from amends.processors.faust_changelog import SEAL_KEY
+from amends.processors.faust_changelog import SEAL_KEY, Mark, Rank, Value
 from amends.processors.faust_holding import Holding
 from amends.processors.faust_rewinds import Rewinds
 from amends.processors.faust_sweeps import Sweeps
 from amends.processors.faust_takeover import Taken
 from amends.processors.faust_wakefulness import Wakefulness
 from amends.processors.memory import StoredRecord
+from amends.processors.restoring import InterruptedTakeoverError
 from amends.processors.serving import Serving
 from amends.processors.settings import ProcessorSettings
 from amends.processors.tenure import Tenure
@@ -43,11 +45,14 @@ class Member:
         self.refolded: list[frozenset[int]] = []
         self.while_reading: Callable[[], object] = lambda: None
         self.faults: list[ReadTimedOut] = []
+        self.swept: list[tuple[int, Rank]] = []
+        self.sweeps_take_long = False
+        self.late: list[tuple[bytes, Value, Mark]] = []
         kafka, settings = KafkaSettings(), ProcessorSettings(engine="faust")
         self.wakefulness = Wakefulness(slept_ms=SLEPT_MS, silent_ms=SILENT_MS, monotonic_s=lambda: self.now_s)
         self.asking = Asking(kafka, settings, lambda partition: Tally(partition, TOPICS), lambda _: True)
         self.serving = Serving(kafka, settings)
-        self.sweeps = Sweeps(self.asking, first_ms=1_000, every_ms=1_000)
+        self.sweeps = Sweeps(self.late_records, first_ms=1_000, every_ms=10_000)
         self.holding = Holding(
             self.read,
             self.serving,
@@ -67,6 +72,18 @@ class Member:
         if self.faults:
             raise self.faults.pop(0)
         return [Taken(Tenure(partition, Tally(partition, TOPICS), 0), 0, 0, []) for partition in partitions]
+
+    async def late_records(
+        self, partition: int, since: int, rank: Rank, goes_on: Callable[[int], bool]
+    ) -> tuple[list[tuple[bytes, Value, Mark]], int, Rank]:
+        self.swept.append((since, rank))
+        while self.sweeps_take_long:  # as a changelog is read, a batch at a time
+            await asyncio.sleep(0)
+            if not goes_on(1):
+                raise InterruptedTakeoverError
+        if self.faults:
+            raise self.faults.pop(0)
+        return self.late, since + 5, rank
 
     async def take(self) -> None:
         await self.holding.take(frozenset({0}), going_on)
@@ -204,3 +221,55 @@ async def test_a_partition_that_was_given_up_is_not_swept(member: Member) -> Non
     (keeper,) = member.holding
     await member.holding.give_up(keep=False)
     await member.sweeps.sweep(keeper, 0)
+    assert member.swept == []
+
+
+async def test_a_sweep_of_a_partition_that_is_given_up_meanwhile_is_broken_off(member: Member) -> None:
+    await member.take()
+    (keeper,) = member.holding
+    member.sweeps_take_long = True
+    sweeping = asyncio.create_task(member.sweeps.sweep(keeper, 0))
+    await turns()
+    await member.holding.give_up(keep=False)
+    await asyncio.wait_for(sweeping, 10)
+
+
+async def test_a_sweep_goes_on_where_the_one_before_ended_and_again_soon_where_it_found_something(
+    member: Member,
+) -> None:
+    await member.take()
+    (keeper,) = member.holding
+    late = (b"old", b"counts", Mark(Rank(0, -1), 5))
+    member.faults.append(ReadTimedOut("the broker is away"))
+    await member.sweeps.sweep(keeper, 0)
+    assert member.sweeps.due(999) == []
+    assert member.sweeps.due(1_000) == [keeper]
+    member.late = [late]
+    await member.sweeps.sweep(keeper, 1_000)
+    assert member.sweeps.due(2_000) == [keeper]
+    member.late = []
+    await member.sweeps.sweep(keeper, 2_000)
+    assert member.sweeps.due(11_999) == []
+    assert member.sweeps.due(12_000) == [keeper]
+    assert [since for since, _ in member.swept] == [0, 0, 5]
+    keeper.advance(0)
+    await turns()
+    assert member.changelog.written == [(late[0], late[2])]
+
+
+async def test_a_takeover_does_not_wait_for_a_sweep(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_over = threading.Event()
+
+    def read_for_long(*args: object) -> tuple[list[object], int, Rank]:
+        is_over.wait(30)
+        return [], 0, Rank(0, 0)
+
+    monkeypatch.setattr("amends.processors.faust_asking.late_records", read_for_long)
+    sweeping = asyncio.create_task(member.asking.late_records(0, 0, Rank(0, 0), lambda _: True))
+    await turns()
+    try:
+        assert await asyncio.wait_for(member.asking.take(frozenset(), frozenset()), 10) == []
+        assert not sweeping.done()
+    finally:
+        is_over.set()
+    await sweeping

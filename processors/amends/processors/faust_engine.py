@@ -79,7 +79,7 @@ class FaustEngine:
         self._stopping = False
         self._asking = Asking(kafka, settings, fold, self._restored)
         self._serving = Serving(kafka, settings)
-        self._sweeps = Sweeps(self._asking, first_ms=2 * settings.session_timeout_ms, every_ms=sweep_ms)
+        self._sweeps = Sweeps(self._asking.late_records, first_ms=2 * settings.session_timeout_ms, every_ms=sweep_ms)
         self._rewinds = Rewinds(kafka.topics.ledger, self._asking.ledger_begins, lambda: self.consumer())  # noqa: PLW0108  # it is told later
         beat_ms = heartbeat_ms(settings)
         self._wakefulness = Wakefulness(slept_ms=settings.session_timeout_ms - beat_ms, silent_ms=2 * beat_ms)

@@ -6,13 +6,18 @@ The first comes soon after a takeover, when who was replaced may still write; th
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from amends.kafka.errors import KafkaFault
-from amends.processors.faust_asking import Asking
-from amends.processors.faust_changelog import Rank
+from amends.processors.faust_changelog import Mark, Rank, Value
 from amends.processors.faust_keeper import FaustKeeper
 from amends.processors.restoring import InterruptedTakeoverError
+
+LateRecords = Callable[
+    [int, int, Rank, Callable[[int], bool]], Awaitable[tuple[list[tuple[bytes, Value, Mark]], int, Rank]]
+]
+"""See `faust_takeover.late_records`; it breaks off when the last argument says so."""
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +33,8 @@ class _Next:
 class Sweeps:
     """When each partition is swept next. Used in one loop."""
 
-    def __init__(self, asking: Asking, *, first_ms: int, every_ms: int) -> None:
-        self._asking = asking
+    def __init__(self, late_records: LateRecords, *, first_ms: int, every_ms: int) -> None:
+        self._late_records = late_records
         self._first_ms = min(first_ms, every_ms)
         self._every_ms = every_ms
         self._next: dict[int, _Next] = {}
@@ -55,7 +60,7 @@ class Sweeps:
         if held is None:
             return
         try:
-            again, end, rank = await self._asking.late_records(
+            again, end, rank = await self._late_records(
                 keeper.partition, held.since, held.rank, lambda _: not keeper.is_dropped
             )
         except InterruptedTakeoverError:
