@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 from faust.types import EventT
@@ -252,6 +252,27 @@ async def test_nothing_leaves_the_agents_body_and_the_fact_is_not_done() -> None
         engine.close()
     assert [str(error) for error in told] == ["RuntimeError: a bug"]
     assert done == []
+
+
+class Unkeepable(Tally):
+    def changes(self) -> NoReturn:
+        raise RuntimeError("a bug")
+
+
+async def test_leaving_never_raises_whatever_kept_it_from_a_last_checkpoint_and_gives_everything_up() -> None:
+    engine = FaustEngine(KafkaSettings(), ProcessorSettings(), lambda partition: Tally(partition, TOPICS))
+    told: list[EngineError] = []
+    engine.on_failure = told.append
+    engine.write = Changelog().write
+    tenure = Tenure(0, Unkeepable(0, TOPICS), 0)
+    engine._holding.hold(Taken(tenure, 0, 0, []))
+    tenure.take(StoredRecord(TOPICS.ledger, 0, 0, 1_000, b"a", b"fact"))
+    try:
+        await engine.leave()
+    finally:
+        engine.close()
+    assert [str(error) for error in told] == ["RuntimeError: a bug"]
+    assert engine.progress.partitions == ()
 
 
 def test_the_app_is_one_agent_and_one_table_with_our_changelog() -> None:
