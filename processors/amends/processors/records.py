@@ -10,7 +10,6 @@ the partition says the `LAYOUT`, and a version that knows less refuses the state
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import astuple, fields
 from operator import attrgetter
 from typing import Any
@@ -38,6 +37,7 @@ from amends.processors.timers import Silences
 from amends.schemas.approvals import Approval, ApprovalState
 from amends.schemas.commands import Phase
 from amends.schemas.contract import Effect
+from amends.schemas.json_text import json_writer
 
 LAYOUT = 2
 """Raised with whatever is added to a row below, or to the kinds of keys. 1: before there was a number."""
@@ -48,20 +48,7 @@ PARTITION_KEY = b"\x00partition"
 BREAKER_PREFIX = b"\x00breaker\x00"
 _LIVE = b"[1,"
 
-
-def _encoder() -> Callable[[Any], str]:
-    """Return what writes a row as JSON. The standard library's encoder in C is set up once, where there is one:
-    `JSONEncoder.encode` sets it up for each text, which takes longer than a row does."""
-    plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False)
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:
-        return plain.encode
-    escaped = json.encoder.encode_basestring
-    chunks = make(None, plain.default, escaped, None, ":", ",", False, False, True)
-    return lambda row: "".join(chunks(row, 0))
-
-
-_encode = _encoder()
+_encode = json_writer(ascii_only=False)
 _HEADER_NAMES = tuple(f.name for f in fields(Header))
 _header_row = attrgetter(*_HEADER_NAMES)
 _TROUBLES = _HEADER_NAMES.index("troubles")

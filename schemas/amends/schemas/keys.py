@@ -40,16 +40,12 @@ def record_key(workflow_id: str) -> bytes:
 
 def _digest(*parts: str) -> str:
     # Each part is preceded by its length, so that no two lists of parts share a digest.
-    raw = list[bytes]()
-    for part in parts:
-        data = part.encode()
-        size = len(data)
-        raw.append(_LENGTHS[size] if size < len(_LENGTHS) else size.to_bytes(4, "big"))
-        raw.append(data)
+    raw = [_LENGTHS[len(p)] + p if len(p) < _SHORT else len(p).to_bytes(4, "big") + p for p in map(str.encode, parts)]
     return sha256(b"".join(raw)).hexdigest()[:32]
 
 
-_LENGTHS = [size.to_bytes(4, "big") for size in range(256)]
+_SHORT = 256
+_LENGTHS = [size.to_bytes(4, "big") for size in range(_SHORT)]
 
 
 def step_id(workflow_id: str, workflow_offset: int, call_id: str, epoch: int, attempt: str | None = None) -> str:

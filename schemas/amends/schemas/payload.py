@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from pydantic_core import to_json
 
+from amends.schemas.json_text import json_writer
 from amends.schemas.payload_marks import Cut, NotKept, Opaque, SecretDigest, UnreadablePayload
 from amends.schemas.payload_values import (
     DEPTH_MAX,
@@ -82,7 +83,7 @@ def _refuse_constant(name: str) -> Any:
 
 # Made once: `json.loads` and `json.dumps` make theirs anew for each call that says how.
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-_SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_sorted = json_writer(sort_keys=True)
 
 
 def decoded_form(value: object) -> Any:
@@ -143,7 +144,7 @@ def canonical(value: object) -> bytes:
     """Return bytes that are equal for equal values: keys sorted, numbers by value (100 is 100.0 is Decimal("100")),
     text in NFC. For digests only; it can't be decoded."""
     plain = value if is_plain(value) else to_json_value(value)
-    return _SORTED.encode(_canonical(plain)).encode()
+    return _sorted(_canonical(plain)).encode()
 
 
 def canonical_digest(value: object) -> str:

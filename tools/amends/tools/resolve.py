@@ -18,6 +18,7 @@ from jmespath.parser import ParsedResult
 
 from amends.schemas.contract import COMPARE, Contract
 from amends.schemas.payload import contains_not_kept, decoded_form, encode_payload
+from amends.schemas.slots import quick
 
 ROOTS = ("input", "output", "captured", "external_resource_ids")
 OUTCOME_ROOTS = frozenset({"output", "external_resource_ids"})
@@ -36,6 +37,7 @@ class Missing:
 MISSING: Final = Missing()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """The arguments, in decoded form, and their bytes as they are recorded."""
