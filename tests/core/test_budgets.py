@@ -173,6 +173,29 @@ def test_after_the_pause_one_undo_is_tried_and_no_other_until_it_ended() -> None
     assert ledger.partition.breaker("pay").pauses == 2
 
 
+def test_an_undo_that_was_let_through_is_tried_again_when_word_of_an_older_attempt_opens_the_breaker_anew() -> None:
+    """Seen by the simulation (seed 1003932): the undo waited for the one that had been let through, which was itself."""
+    ledger = Ledger(Terms(breaker=replace(BREAKER, failures=1)))
+    turned(ledger, "w", TOOL)
+    ledger.undo("w.pay", UndoStatus.STARTED)
+    ledger.undo("w.pay", UndoStatus.FAILED, retryable=True)
+    assert ledger.partition.breaker("pay").is_open
+    ledger.wait(3_000)
+    assert ledger.commanded()[-1] == [("w.pay", 0, 1)]
+    ledger.undo("w.pay", UndoStatus.STARTED, attempt=1)
+    ledger.undo("w.pay", UndoStatus.UNKNOWN, attempt=1)
+    ledger.wait(3_000)
+    assert ledger.commanded()[-1] == [("w.pay", 0, 2)]  # and nobody has begun it
+    ledger.undo("w.pay", UndoStatus.FAILED, retryable=True, attempt=1)  # a callback of the remote
+    count = len(ledger.commanded())
+    ledger.wait(30_000)
+    assert len(ledger.commanded()) > count
+    ledger.undo("w.pay", UndoStatus.STARTED, attempt=2)
+    ledger.undo("w.pay", UndoStatus.UNDONE, attempt=2)
+    assert ledger.phase == "COMPENSATED"
+    assert ledger.partition.undos_waiting() == 0
+
+
 def test_once_it_works_again_undos_go_on_a_few_at_a_time() -> None:
     ledger, remote = with_a_broken_tool(200)
     remote.work_off()

@@ -193,7 +193,7 @@ class Admission:
         place.tool.give_back(took=took)
         place.lane.give_back(took=took)
         if place.tool.probe == (slot, place.number):
-            place.tool.probe = None
+            place.tool.probe = place.tool.put_off = None
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class Admission:
             begun[gate] = begun.get(gate, 0) + 1
             places.append(place)
             if gate.breaker.is_open:
-                gate.probe = (slot, place.number)
+                gate.probe, gate.put_off = (slot, place.number), None
                 break
         if before is not None:
             self._held[slot].remove(before)
@@ -293,6 +293,8 @@ class Admission:
         if free and (has_place or gate.is_turn_of(slot, turn)):
             gate.queue.discard(slot)
             return True
+        if mine is not None and mine == gate.probe:
+            gate.put_off = mine
         gate.queue.add(slot, turn)
         self._crowded[gate] = None
         return False
@@ -311,7 +313,7 @@ class Admission:
         for gate in list(self._crowded):
             if not gate.queue:
                 del self._crowded[gate]
-            elif gate.lets_through(now_ms, None, has_place=False):
+            elif gate.calls(now_ms):
                 return gate.call()
         return None
 

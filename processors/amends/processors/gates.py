@@ -119,6 +119,8 @@ class Gate:
     """Who was last called from the queue."""
     probe: tuple[Slot, int] | None = None
     """The undo that was let through an open breaker: its workflow, and the number of its step."""
+    put_off: tuple[Slot, int] | None = None
+    """The undo of these that waits itself: it was to be commanded again, and the breaker had opened anew."""
     _grown: int = 0
 
     def lets_through(self, now_ms: int, mine: tuple[Slot, int] | None, *, has_place: bool) -> bool:
@@ -143,9 +145,18 @@ class Gate:
             return self.called is slot or not self.queue
         return not self.queue.is_before(turn)
 
+    def calls(self, now_ms: int) -> bool:
+        """Whether one of those that wait may go on now."""
+        return self.lets_through(now_ms, self.put_off, has_place=False)
+
     def call(self) -> Slot | None:
-        """Return who is to go next, and let him wait no longer."""
-        self.called = self.queue.take(by_arrival=self.breaker.is_open)
+        """Return who is to go next, and let him wait no longer. While an undo is let through an open breaker nobody
+        else is."""
+        if self.breaker.is_open and self.probe is not None:
+            self.called, self.put_off = self.probe[0], None
+            self.queue.discard(self.called)
+        else:
+            self.called = self.queue.take(by_arrival=self.breaker.is_open)
         return self.called
 
     def next_ms(self, now_ms: int) -> int | None:
@@ -153,7 +164,7 @@ class Gate:
         if not self.queue:
             return None
         if self.breaker.is_open:
-            return None if self.probe is not None else self.breaker.retry_at_ms
+            return None if self.probe not in (None, self.put_off) else self.breaker.retry_at_ms
         if self.lets_through(now_ms, None, has_place=False):
             return now_ms
         full = self.taken >= self.places or (self.grows and self.taken >= FIRST_PLACES + self._grown)
