@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -19,11 +20,14 @@ from amends.kafka import KafkaSettings, PartitionReader, Publisher, create_topic
 from amends.kafka.owned import HEAD
 from amends.kafka.records import TopicPartition
 from amends.local.kafka_server import KafkaServer
+from amends.processors.emission import Emission
 from amends.processors.partition import Partition
 from amends.processors.refolding import Refolding
 from amends.processors.settings import ProcessorSettings
 from amends.processors.terms import Terms
 from amends.processors.transactions import TransactionalEngine
+from amends.producers import Runtime, workflow
+from amends.producers.kafka_ledger import kafka_runtime
 from amends.schemas.codec import decode
 from amends.schemas.commands import Phase, WorkflowEcho
 from amends.schemas.keys import partition_for
@@ -37,7 +41,7 @@ from amends.producers import workflow
 from tests.integration.undo_tools import plain
 
 world, parent, child, other = sys.argv[1:]
-with workflow(parent, lease="2s"):
+with workflow(parent, lease="4s"):
     plain(world, "book")
     with workflow(child):
         plain(world, "ship")
@@ -78,6 +82,12 @@ class Watched(Partition):
     def __init__(self, partition: int, terms: Terms) -> None:
         super().__init__(partition, terms)
         self.passes = 0
+        self.ids: frozenset[str] = frozenset()
+
+    def outputs(self, now_ms: int) -> list[Emission]:
+        made = super().outputs(now_ms)
+        self.ids = frozenset(self.workflow_ids())
+        return made
 
     def refolding(self) -> Refolding | None:
         found = super().refolding()
@@ -87,14 +97,14 @@ class Watched(Partition):
 
 @contextlib.contextmanager
 def two_processors(settings: KafkaSettings) -> Iterator[list[Watched]]:
-    """They forget what is closed as soon as the next fact is there."""
+    """They forget what has been closed for four seconds; it takes twice that until an agent is missed."""
     folds: list[Watched] = []
 
     def fold(partition: int) -> Watched:
         folds.append(Watched(partition, terms))
         return folds[-1]
 
-    terms = Terms(settings.topics, frozenset(settings.lanes), grace_ms=0)
+    terms = Terms(settings.topics, frozenset(settings.lanes), grace_ms=4_000)
     processor = ProcessorSettings(application_id=settings.topic_prefix, checkpoint_ms=50)
     engines = [TransactionalEngine(settings, processor, fold) for _ in range(2)]
     threads = [threading.Thread(target=engine.run) for engine in engines]
@@ -139,6 +149,12 @@ def environment(settings: KafkaSettings) -> dict[str, str]:
     }
 
 
+def tick_of(workflow_id: str, runtime: Runtime) -> bool:
+    """Write facts of a workflow of its own: on a partition time passes by what is appended."""
+    with workflow(workflow_id, runtime=runtime):
+        return True
+
+
 @pytest.mark.redis
 def test_a_killed_parent_has_its_finished_and_forgotten_child_undone_in_order_across_processors(
     settings: KafkaSettings, redis_url: str, tmp_path: Path
@@ -155,6 +171,11 @@ def test_a_killed_parent_has_its_finished_and_forgotten_child_undone_in_order_ac
             check=False,
         )
         assert agent.returncode == -signal.SIGKILL, agent.stderr.decode()
+        with contextlib.closing(kafka_runtime(settings)) as runtime:
+            passing = (
+                tick for n in itertools.count() for tick in (f"tick-{n}",) if partition_for(tick.encode(), 2) == 1
+            )
+            eventually(lambda: tick_of(next(passing), runtime) and not any(child in fold.ids for fold in folds))
         eventually(lambda: phases(settings).get(parent) is Phase.COMPENSATED)
     assert lines_of(world) == [
         *(f"do {name}" for name in ("book", "ship", "elsewhere", "pay")),
