@@ -174,7 +174,7 @@ def test_after_the_pause_one_undo_is_tried_and_no_other_until_it_ended() -> None
 
 
 def test_an_undo_that_was_let_through_is_tried_again_when_word_of_an_older_attempt_opens_the_breaker_anew() -> None:
-    """Seen by the simulation (seed 1003932): the undo waited for the one that had been let through, which was itself."""
+    """Seen by the simulation (seed 1003932): it waited for the one that was let through, itself."""
     ledger = Ledger(Terms(breaker=replace(BREAKER, failures=1)))
     turned(ledger, "w", TOOL)
     ledger.undo("w.pay", UndoStatus.STARTED)

@@ -65,6 +65,7 @@ class Mix:
     approvals: float = 0.0  # a request is seen by a person, and how often he approves it
     partitions: int = 1  # of the ledger, of lanes, of all that is co-partitioned
     budgets: dict[str, Any] = field(default_factory=dict[str, Any])  # terms of the fold: breakers, rates, bounds
+    anew: int = 0  # how often the state of a partition is left behind, and built from the ledger
     containments: int = 0  # how often somebody has undone what agents did
     others: float = 0.0  # what an agent sets is set by somebody else, too
 

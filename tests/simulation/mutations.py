@@ -406,3 +406,16 @@ def a_success_is_not_contained(patch: pytest.MonkeyPatch) -> None:
         return None if is_persons and header.phase is Phase.SUCCEEDED else real(header, fact)
 
     patch.setattr(diagnosis, "signal_of", signal_of)
+
+
+# --- state that is built anew ---------------------------------------------------------------------------------------
+
+
+def a_stale_command_is_obeyed(patch: pytest.MonkeyPatch) -> None:
+    """What stands between a command's `as_of` and one's own STARTED is not looked at."""
+    real = ownership.standing_of_undo
+
+    def standing(command: Any, *rest: Any) -> Any:
+        return real(replace(command, as_of=1 << 60), *rest)
+
+    patch.setattr(decide, "standing_of_undo", standing)

@@ -45,6 +45,11 @@ class Broker(MemoryBroker):
             listener(stored)
         return stored
 
+    def leave_behind(self, topics: Topics, partition: int) -> None:
+        """Forget what processors have kept of a partition, and how far they had come."""
+        self.forget(topics.changelog(), partition, self.end(topics.changelog(), partition))
+        self._committed.pop((GROUP, topics.ledger, partition), None)
+
 
 class Pipeline:
     """What all processes of a run share."""

@@ -79,6 +79,7 @@ FAMILIES: dict[str, Callable[..., Mix]] = {
 
 LAYERS = {"savepoints": 0.4, "odd tools": 0.4, "forgetting": 0.4, "odd clocks": 0.4, "families": 0.25, "budgets": 0.2}
 LAYERS |= {"slow tools": 0.2, "approvals": 0.15, "plans": 0.2, "standing alone": 0.3, "containing": 0.1}
+LAYERS |= {"folding anew": 0.1}
 """What may come on top of a family of disturbances, and how often: each is drawn from a stream of its own."""
 
 
@@ -137,6 +138,8 @@ def drawn(
         scripts = [with_some_alone(script, alone) for script in scripts]
     if "containing" in layers:
         mix.containments = Random(f"{seed} containing").choice((1, 1, 2))
+    if "folding anew" in layers:
+        mix.anew = Random(f"{seed} folding anew").choice((1, 1, 2))
     if "budgets" in layers:
         mix.budgets = _budgets(Random(f"{seed} budgets"))
     return Scenario(tuple(scripts), mix, RandomFaults(mix, chance), chance.choice((0.0, 0.5, 1.0))), chance
@@ -304,6 +307,14 @@ class Run:
         self.schedule.say(side.owner.name, "takes the partition")
         side.owner.take()
 
+    def _fold_anew(self, side: Side) -> None:
+        """Its processors are stopped, and one is started with `--refold`: what was kept is left behind."""
+        for processor in side.processors:
+            processor.alive = False
+        self.schedule.say("operator", f"has partition {side.number} folded anew")
+        self.pipeline.broker.leave_behind(self.pipeline.topics, side.number)
+        self._new_owner(side)
+
     def _new_worker(self, side: Side) -> None:
         others = [
             w
@@ -335,6 +346,8 @@ class Run:
             side = self.sides[0] if len(self.sides) == 1 else self.chance.choice(self.sides)
             self.schedule.after(self._sometime_ms(), partial(self._new_worker, side))
             self.schedule.after(self._sometime_ms(), partial(self._new_owner, side))
+        for _ in range(mix.anew):
+            self.schedule.after(self._sometime_ms(), partial(self._fold_anew, self.chance.choice(self.sides)))
         for _ in range(mix.outages):
             self.schedule.after(self._sometime_ms(), self._outage)
         if self.chance.random() < mix.people:
@@ -421,7 +434,7 @@ class Run:
         for side, case, believed in zip(self.sides, cases, beliefs, strict=True):
             if not (mix.ack_lost or mix.write_refused):
                 broken.extend(of_the_living(case, believed))
-            if "processor" not in mix.roles and not mix.rebalances:
+            if "processor" not in mix.roles and not mix.rebalances and not mix.anew:
                 broken.extend(of_budgets(case, pipeline.terms))
             if rest:
                 broken.extend(of_the_owner(case, side.owner.partition(), believed))

@@ -49,6 +49,7 @@ TIGHT = ("budgets",)
 SLOW = ("slow tools",)
 ASKED = ("approvals",)
 PLANNED = ("plans",)
+ANEW = ("folding anew",)
 ALONE = ("families", "standing alone")
 CONTAINED = ("containing",)
 
@@ -123,6 +124,7 @@ MUTATIONS = (
     Mutation("a call planned again is a new one", "promise 2", m.calls_planned_again_are_new, "drawn", 2, PLANNED),
     Mutation("who stands alone is a child", "promise 4", m.who_stands_alone_is_a_child, "drawn", 1, ALONE),
     Mutation("a success is not contained", "promise 1", m.a_success_is_not_contained, "drawn", 3, CONTAINED),
+    Mutation("a stale command is obeyed", "H8", m.a_stale_command_is_obeyed, "drawn", 4, ANEW),
     Mutation("nothing bounds what is under way", "H29", m.nothing_bounds_what_is_under_way, "drawn", 40, TIGHT),
 )
 
