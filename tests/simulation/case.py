@@ -62,7 +62,6 @@ class Case:
         self.starts: dict[str, list[tuple[int, int]]] = defaultdict(list)  # step -> (epoch, offset) of each STARTED
         self.sure: dict[str, dict[str, int]] = defaultdict(dict)  # step -> attempt -> since when its end is known
         self.present: dict[str, list[int]] = defaultdict(list)  # step -> where it is said to be present
-        self.over: dict[str, list[int]] = defaultdict(list)  # step -> where a turn condemned it
         self.attempted: dict[str, tuple[str, int]] = {}  # attempt -> its step, and where its STARTED stands
         self.triggers: dict[int, list[tuple[int, int]]] = defaultdict(list)  # instance -> (epoch it ended, offset)
         self.turns: dict[int, list[tuple[Turn, int]]] = defaultdict(list)  # instance -> each, and where
@@ -213,9 +212,6 @@ class Case:
             self.triggers[header.started_offset].append((header.epoch - 1, offset))
             if header.turns:
                 self.turns[header.started_offset].append((header.turns[-1], offset))
-            for step in workflow.steps:
-                if header.turns and self.condemned_by(header.turns[-1], step.step_id):
-                    self.over[step.step_id].append(offset)
         if not header.turns and header.started_offset not in self.dead:
             return  # nothing is to be undone
         dead = [step.step_id for step in workflow.steps if step.undo is not None and step.undo.state is _DEAD]

@@ -215,24 +215,26 @@ def _is_built_on(later: Deed, base: Deed) -> bool:
 def _of_savepoints(case: Case, workflow: Workflow) -> list[Broken]:
     """Nobody goes back to a savepoint that was taken while a call was open or unknown."""
     broken: list[Broken] = []
-    for turn in workflow.header.turns:
-        if turn.offset in (NOWHERE, workflow.header.started_offset):
+    header = workflow.header
+    for turn in header.turns:
+        if turn.offset in (NOWHERE, header.started_offset):
             continue
         for attempt, (step_id, at) in case.attempted.items():
             if workflow.find(step_id) is None:
                 continue
             known_at = case.sure[step_id].get(attempt)
             known = known_at is not None and known_at < turn.offset
-            if at < turn.offset and not known and not _was_sure(case, step_id, turn.offset):
+            if at < turn.offset and not known and not _was_sure(case, header.started_offset, step_id, turn.offset):
                 words = f"it went back to the savepoint at {turn.offset}, taken while attempt {attempt} was not known"
                 broken.append(Broken(5, words))
     return broken
 
 
-def _was_sure(case: Case, step_id: str, offset: int) -> bool:
-    """Whether a step was known to be present, whatever became of another attempt, or had been condemned."""
+def _was_sure(case: Case, instance: int, step_id: str, offset: int) -> bool:
+    """Whether a step was known to be present, whatever became of another attempt, or was condemned by then: by a turn
+    that came after it, or, begun late in an ended epoch, by one before it."""
     known = any(at < offset for at in case.present[step_id])
-    return known or any(at < offset for at in case.over[step_id])
+    return known or case.was_condemned(instance, step_id, offset)
 
 
 def _of_story(case: Case, world: World, workflow: Workflow, heard: Heard) -> list[Broken]:

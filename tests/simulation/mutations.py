@@ -240,6 +240,13 @@ def savepoints_are_never_void(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(turning, "take_savepoint", take)
 
 
+def savepoints_move_with_their_repeats(patch: pytest.MonkeyPatch) -> None:
+    real = turning.take_savepoint
+    patch.setattr(
+        turning, "take_savepoint", lambda workflow, name, epoch, offset, behind: real(workflow, name, epoch, offset)
+    )
+
+
 def steps_survive_savepoints(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KnownStep, "condemned", lambda step, turns: False)
 

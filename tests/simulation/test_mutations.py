@@ -82,6 +82,9 @@ MUTATIONS = (
     Mutation("condemned is who is in a turned workflow", "H5", m.condemned_by_phase, "drawn", 0, BACK),
     Mutation("a trigger names no epoch", "H10", m.triggers_name_no_epoch, "haunted", 7, BACK),
     Mutation("a savepoint over an open call counts", "H33", m.savepoints_are_never_void, "drawn", 54, BACK),
+    Mutation(
+        "a savepoint moves with its repeat", "promise 3", m.savepoints_move_with_their_repeats, "haunted", 318, BACK
+    ),
     Mutation("a step survives its savepoint", "H5", m.steps_survive_savepoints, "drawn", 4, BACK),
     Mutation(
         "agents go on before the plan is closed",
