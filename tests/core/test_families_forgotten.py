@@ -205,3 +205,20 @@ def test_a_child_that_begins_while_it_is_looked_for_is_turned_where_it_began(beg
             held = folded(ledger, reads_at=reads_at, dies_at=dies_at).workflow("d")
             assert held is not None
             assert (held.header, held.steps) == (told.header, told.steps), (reads_at, dies_at)
+
+
+def test_a_start_that_comes_again_asks_nothing_twice() -> None:
+    """Seen by the simulation (seed 441049): each STARTED of a child added the request that it was born under."""
+    made = Families(TERMS)
+    made.start("p")
+    announced = made.announce("p", "d")
+    made.failed("p")
+    made.settle()
+    made.start("d", parent="p", announced=announced)
+    made.settle()
+    made.add(made.facts("d")[-1])
+    made.settle()
+    held = made.held("d")
+    assert held is not None
+    assert held.header.family is not None
+    assert [ask.announced for ask in held.header.family.asks] == [announced]

@@ -15,6 +15,7 @@ MENDED = {
     300685: "a superseded agent began a call behind the success of its workflow and died: the judge heard no incident",
     415887: "a call was sent again with what its first send could not name, and what it was built on was undone first",
     419765: "a child was announced between the plan of an undo and its start, and who undid did not look",
+    441049: "a repeated STARTED of a child that was resumed when its parent had asked counted that request twice",
     305143: "a remote did behind the undo what nobody knew that it had taken: the 202 was lost",
     405302: "a newer try of another process, which came to nothing, stood for what this one had done",
     402398: "a forgotten child that was asked again was taken for one that never began, and its loss for undone",

@@ -346,7 +346,8 @@ def born_turned(workflow: Workflow, asked: Header, offset: int, at_ms: int) -> N
     family = workflow.header.family
     if family is None or asked.family is None or family[:2] != asked.family[:2]:
         return  # the STARTED was refused: the id is somebody else's
-    asks = (*family.asks, *(ask for ask in asked.family.asks if ask not in family.asks))
+    known = {ask.announced for ask in family.asks}  # a repeat of its STARTED adds nothing
+    asks = (*family.asks, *(ask for ask in asked.family.asks if ask.announced not in known))
     workflow.put_header(replace(workflow.header, family=family._replace(asks=asks)))
     turning.turn(workflow, asked.turned_reason, offset, at_ms)
     closing.close(workflow, offset, at_ms)
