@@ -172,9 +172,8 @@ def test_a_killed_parent_has_its_finished_and_forgotten_child_undone_in_order_ac
         )
         assert agent.returncode == -signal.SIGKILL, agent.stderr.decode()
         with contextlib.closing(kafka_runtime(settings)) as runtime:
-            passing = (
-                tick for n in itertools.count() for tick in (f"tick-{n}",) if partition_for(tick.encode(), 2) == 1
-            )
+            ticks = (f"tick-{n}" for n in itertools.count())
+            passing = (tick for tick in ticks if partition_for(tick.encode(), 2) == 1)
             eventually(lambda: tick_of(next(passing), runtime) and not any(child in fold.ids for fold in folds))
         eventually(lambda: phases(settings).get(parent) is Phase.COMPENSATED)
     assert lines_of(world) == [
