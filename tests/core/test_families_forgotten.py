@@ -216,8 +216,10 @@ def test_a_start_that_comes_again_asks_nothing_twice() -> None:
     made.settle()
     made.start("d", parent="p", announced=announced)
     made.settle()
-    made.add(made.facts("d")[-1])
-    made.settle()
+    begun = made.facts("d")[-1]
+    for again in (made.requests("d")[-1], begun):
+        made.add(again)
+        made.settle()
     held = made.held("d")
     assert held is not None
     assert held.header.family is not None
