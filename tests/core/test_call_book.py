@@ -67,3 +67,16 @@ def test_a_call_that_another_process_gave_up_is_met_by_what_this_one_did() -> No
     met = book.admit(asked, "a/2", 0)
     assert isinstance(met, Recorded)
     assert met.step_id == mine.step_id
+
+
+def test_an_intent_that_comes_again_behind_a_savepoint_stands_where_it_stood() -> None:
+    """Seen by the simulation (seed 604065): who resumed after a turn to the savepoint made the call once more."""
+    before = CallBook("w")
+    call = admitted(before, RUNNING, "a/1")
+    started, ended = noted(before, call, StepStatus.STARTED), noted(before, call, StepStatus.SUCCEEDED)
+    book = CallBook("w")
+    book.remember(((5, started), (6, ended), (18, started)))
+    turned = replace(RUNNING, epoch=1, turns=(EndedEpoch(0, 7),))
+    met = book.admit(Admit(CONTRACT, "charge 1", "the charge", False, turned), "b/1", 0)
+    assert isinstance(met, Recorded)
+    assert met.step_id == call.step_id

@@ -24,6 +24,7 @@ MENDED = {
     1025103: "so did one that was folded again from behind the request that it was begun under",
     301332: "a repeated STARTED of a forgotten child answered its parent's request for it",
     301479: "a pass over the ledger that met a child born turned, of a life before, brought it up RUNNING",
+    604065: "an intent that came again behind a savepoint moved there for who resumed, who made its call once more",
 }
 """Seeds beyond those below that broke a promise once."""
 

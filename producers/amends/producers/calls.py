@@ -156,7 +156,9 @@ class CallBook:
         step = self._steps.get(fact.step_id)
         if step is not None:
             if not step.present or fact.attempt in step.places:  # another send of what is known to stand adds nothing
-                step.places[fact.attempt] = Place(fact.epoch, offset)
+                known = step.places.get(fact.attempt)
+                first = offset if known is None else min(known.offset, offset)  # a record may come again, far behind
+                step.places[fact.attempt] = Place(fact.epoch, first)
             if step.kept:
                 step.uses = fact.uses
 
