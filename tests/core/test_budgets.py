@@ -17,6 +17,7 @@ from amends.schemas.commands import DeadLetter, Incident, UndoCommand, WorkflowE
 from amends.schemas.contract import Contract, Idempotency
 from amends.schemas.decisions import BREAKER_OPEN, TOOL_MENDED
 from amends.schemas.facts import (
+    ACCEPTED,
     CHANGED_SINCE,
     Decision,
     Failure,
@@ -174,22 +175,27 @@ def test_after_the_pause_one_undo_is_tried_and_no_other_until_it_ended() -> None
 
 
 def test_an_undo_that_was_let_through_is_tried_again_when_word_of_an_older_attempt_opens_the_breaker_anew() -> None:
-    """Seen by the simulation (seed 1003932): it waited for the one that was let through, itself."""
-    ledger = Ledger(Terms(breaker=replace(BREAKER, failures=1)))
+    """Seen by the simulation (seed 1003932): it waited for the undo that had been let through, that is, for itself."""
+    ledger = Ledger(Terms(breaker=BreakerTerms(1, 4_000, 8_000, 10_000)))
     turned(ledger, "w", TOOL)
     ledger.undo("w.pay", UndoStatus.STARTED)
     ledger.undo("w.pay", UndoStatus.FAILED, retryable=True)
     assert ledger.partition.breaker("pay").is_open
-    ledger.wait(3_000)
+    ledger.wait(5_000)
     assert ledger.commanded()[-1] == [("w.pay", 0, 1)]
     ledger.undo("w.pay", UndoStatus.STARTED, attempt=1)
-    ledger.undo("w.pay", UndoStatus.UNKNOWN, attempt=1)
+    taken = UndoEvent("w", "w.pay", 0, 1, UndoStatus.UNKNOWN, "o", error=Failure(ACCEPTED, "202"))
+    ledger.append(taken)
     ledger.wait(3_000)
     assert ledger.commanded()[-1] == [("w.pay", 0, 2)]  # and nobody has begun it
-    ledger.undo("w.pay", UndoStatus.FAILED, retryable=True, attempt=1)  # a callback of the remote
+    ledger.undo("w.pay", UndoStatus.FAILED, retryable=True, attempt=1)  # the remote will not do it after all
     count = len(ledger.commanded())
-    ledger.wait(30_000)
-    assert len(ledger.commanded()) > count
+    ledger.wait(3_500)
+    assert len(ledger.commanded()) == count
+    due_ms = ledger.partition.next_due_ms()
+    assert due_ms == ledger.partition.breaker("pay").retry_at_ms
+    ledger.wait(due_ms - ledger.now_ms)
+    assert len(ledger.commanded()) == count + 1
     ledger.undo("w.pay", UndoStatus.STARTED, attempt=2)
     ledger.undo("w.pay", UndoStatus.UNDONE, attempt=2)
     assert ledger.phase == "COMPENSATED"

@@ -145,7 +145,8 @@ class Case:
             if fact.status is UndoStatus.UNDONE:
                 self._close(attempt[:2])
             return
-        self.undo_started[fact.step_id].append((offset, fact.owner, fact.generation))
+        if all(fact.owner != owner for _, owner, _ in self.undo_started[fact.step_id]):  # a repeat began nothing
+            self.undo_started[fact.step_id].append((offset, fact.owner, fact.generation))
         if attempt in self._ended or attempt[:2] in self._undone:
             return
         self._under_way.setdefault(attempt, (fact.tool_name, fact.owner))  # who comes later does nothing
