@@ -95,6 +95,10 @@ class Pipeline:
         return self.chance.randint(1, high_ms) if self.mix.slow else 1
 
     def _repeat(self, key: bytes, data: bytes, fact: Fact) -> None:
+        wait_ms = self.outage_until_ms - self.schedule.now_ms
+        if wait_ms > 0:  # the ledger takes nothing
+            self.schedule.after(wait_ms + self.delay_ms(), lambda: self._repeat(key, data, fact))
+            return
         stored = self.broker.append(
             self.topics.ledger, key=key, value=data, partition=self.partition_of(fact.workflow_id)
         )
