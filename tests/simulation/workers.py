@@ -320,7 +320,10 @@ class WorkerProcess(Process):
             # Its remote is at it. Where the 202 was heard that is known; else the remote must say so.
             heard = self._heard_for(entry)
             return IsStillThere() if all(owner in heard for owner in owners) else NobodyKnows(None)
-        gone = pipeline.world.is_gone(tool, decode_payload(entry.arguments), self._shown_before_ms(tool))
+        arguments = decode_payload(entry.arguments)
+        gone = pipeline.world.is_gone(tool, arguments, self._shown_before_ms(tool))
+        if not gone and tool.kind.undo_later and pipeline.world.is_gone(tool, arguments, pipeline.schedule.now_ms):
+            return NobodyKnows(None)  # what it shows is as of then, when it was still at it
         return IsUndone() if gone else IsStillThere()
 
     def _heard_for(self, entry: UndoEntry) -> set[str]:
