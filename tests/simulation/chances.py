@@ -30,6 +30,10 @@ class Chance(Random):
         return a + found
 
 
+FORGETS_MS = 3_600_000
+"""A grace that is longer than a run."""
+
+
 @dataclass(slots=True)
 class Mix:
     """How a run is disturbed. Rates are per occasion, 0 to 1."""
@@ -55,7 +59,7 @@ class Mix:
     jitter_ms: int = 10
     repeated: float = 0.02  # a fact stands on the ledger twice
     outages: int = 0  # of the ledger
-    grace_ms: int = 3_600_000  # after which a closed workflow is forgotten
+    grace_ms: int = FORGETS_MS  # after which a closed workflow is forgotten
     lives: int = 0  # how often an agent is started again under the same id, late
     late_ms: tuple[int, ...] = (1, 20, 300, 2_000, 8_000)  # how much later a repeat of a fact may come
     rollbacks: int = 0  # of the registry, to an older state
@@ -68,6 +72,12 @@ class Mix:
     anew: int = 0  # how often the state of a partition is left behind, and built from the ledger
     containments: int = 0  # how often somebody has undone what agents did
     others: float = 0.0  # what an agent sets is set by somebody else, too
+
+    @property
+    def may_live_again(self) -> bool:
+        """Whether an id may come to a second instance: its agent begins behind the grace of the first, be it late by
+        design or because it was killed and began again."""
+        return self.lives > 0 or self.grace_ms < FORGETS_MS
 
     @classmethod
     def none(cls) -> Mix:

@@ -113,7 +113,7 @@ class Agent:
         self._went: set[int] = set()  # which changes of mind are over
         self._troubles = 0
         self._parent = parent
-        self._has_lives = bool(pipeline.mix.lives or parent)  # who resumes begins its children again, however late
+        self._has_lives = bool(pipeline.mix.may_live_again or parent)  # a child is begun again, however late
         self._begun: list[Child] = []
         self._alone = alone
         self._plans = 0
