@@ -10,8 +10,9 @@ from tests.core.ledger import Ledger, contract_of
 from tests.core.stage import Stage, entry, resend, run_of
 
 from amends.compensators.decide import decide
-from amends.compensators.effects import CallForward, CallUndo, IsStillThere, Succeeded, Uncertain
+from amends.compensators.effects import CallForward, CallUndo, IsStillThere, LedgerFact, Succeeded, Uncertain
 from amends.compensators.invocation import Invocation, invoke
+from amends.compensators.ownership import Owned, Released, standing_of_undo
 from amends.compensators.verdicts import undo_answer
 from amends.producers.effects import Returned
 from amends.producers.flow import call_flow
@@ -331,6 +332,29 @@ def test_a_late_failure_of_an_earlier_attempt_says_nothing_of_the_one_that_was_t
     before = ledger.step("t").undo
     undo(ledger, UndoStatus.FAILED, 0, Failure("X", "no"))
     assert ledger.step("t").undo == before
+
+
+def test_what_is_heard_to_be_taken_when_its_lease_has_run_out_is_polled_and_not_asked_for_again() -> None:
+    """Seen by the simulation (seed 1053965): the remote did the first, and then the second."""
+    ledger = condemned(contract(undo=Idempotency.NEITHER, verify=True))
+    undo(ledger, UndoStatus.STARTED, 0)
+    ledger.wait(40_000, until=lambda: ledger.step("t").undo.attempt == 1)  # type: ignore[union-attr]
+    undo(ledger, UndoStatus.UNKNOWN, 0, TAKEN)
+    ledger.wait(3_000)
+    granted = ledger.of(UndoCommand)[-1].entries[0]
+    assert (granted.attempt, granted.verify_first, granted.polls) == (1, True, True)
+    before = ledger.step("t").undo
+    undo(ledger, UndoStatus.UNKNOWN, 0, TAKEN)  # repeated
+    assert ledger.step("t").undo == before
+
+
+def test_an_undo_is_released_where_an_attempt_before_it_was_taken_meanwhile() -> None:
+    meanwhile = UndoEvent("w", "s1", 0, 0, UndoStatus.UNKNOWN, "o", error=TAKEN)
+    for polls, kind in ((False, Released), (True, Owned)):
+        given = dataclasses.replace(entry("s1", verify="t", verify_first=True, polls=polls), attempt=1)
+        command = run_of(given)
+        facts = [LedgerFact(command.as_of + 1, meanwhile)]
+        assert isinstance(standing_of_undo(command, given, "me", command.as_of + 2, facts), kind)
 
 
 def test_a_poll_that_was_under_way_when_the_remote_gave_up_does_not_begin_the_wait_anew() -> None:

@@ -19,6 +19,7 @@ MENDED = {
     305143: "a remote did behind the undo what nobody knew that it had taken: the 202 was lost",
     405302: "a newer try of another process, which came to nothing, stood for what this one had done",
     402398: "a forgotten child that was asked again was taken for one that never began, and its loss for undone",
+    1053965: "an undo was taken by its remote, which was heard behind its lease; it was asked for a second time",
     1003932: "an undo that was let through an open breaker waited for itself when the breaker had opened anew",
     1001156: "a child resumed while it was looked for under that announcement turned when nothing was found",
     1025103: "so did one that was folded again from behind the request that it was begun under",

@@ -5,8 +5,8 @@ An undo, from the facts of its workflow between the command's `as_of` and one's 
 - *lost*, if another STARTED of the attempt, anything of a later attempt or generation, an end of the attempt, or
   UNDONE of an earlier one stands there. Nothing more is done, and nothing is written: it may be somebody else's.
 - *released*, if it is one's own but the command's ground has moved: a step of the workflow started, or a child of it
-  was announced (it may be built on this one), a person decided on this undo, or an earlier generation turned out to be
-  done after all.
+  was announced (it may be built on this one), a person decided on this undo, an earlier generation turned out to be
+  done after all, or it was heard that the remote does an earlier attempt later.
 - *owned* otherwise.
 
 A record nobody can read may be another's STARTED, so the attempt counts as lost: writing RELEASED for an attempt that
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from amends.compensators.effects import LedgerFact
 from amends.schemas.commands import ResendCommand, UndoCommand, UndoEntry
 from amends.schemas.facts import (
+    ACCEPTED,
     UNKNOWN_OFFSET,
     Decision,
     Fact,
@@ -116,8 +117,14 @@ def _moves(fact: Fact | None, command: UndoCommand, entry: UndoEntry) -> str | N
             return f"{fact.by} decided {fact.decision.value} after the undo was planned"
         case UndoEvent(step_id=entry.step_id, status=UndoStatus.UNDONE):
             return f"generation {fact.generation} turned out to be undone after the undo was planned"
+        case UndoEvent(step_id=entry.step_id, status=UndoStatus.UNKNOWN) if not entry.polls and _is_taken(fact):
+            return f"the remote has taken attempt {fact.attempt}, which was heard after the undo was planned"
         case _:
             return None
+
+
+def _is_taken(fact: UndoEvent) -> bool:
+    return fact.error is not None and fact.error.type == ACCEPTED
 
 
 def _rules_on(fact: Resolution, step_id: str) -> bool:

@@ -66,6 +66,8 @@ def fold_undo_event(step: Step, fact: UndoEvent, contract: Contract | None, offs
     if fact.status is _UNDONE or fact.status is _NOTHING_TO_UNDO:
         return _closed(step, undo, fact, at_ms)
     if fact.generation != undo.generation or fact.attempt != undo.attempt:
+        if fact.status is UndoStatus.UNKNOWN:
+            return _taken_later(step, undo, fact, contract, at_ms)
         return _given_up_later(step, undo, fact, contract, offset, at_ms)
     if undo.state not in (UndoState.DUE, UndoState.OPEN):
         return step
@@ -273,6 +275,15 @@ def _polled_at_ms(undo: Undo, contract: Contract, at_ms: int) -> int:
     if not can_be_tried_again(terms, contract, undo.first_opened_at_ms or at_ms, at_ms):
         return undo.accepted_until_ms
     return at_ms + max(terms.settle_ms, _backoff_ms(contract, undo.attempt - undo.accepted_attempt + 1))
+
+
+def _taken_later(step: Step, undo: Undo, fact: UndoEvent, contract: Contract | None, at_ms: int) -> Step:
+    """The remote took an attempt, to do it later, and that was heard when its lease had run out: what was granted
+    meanwhile looks whether it was done, and does not ask for it a second time."""
+    is_news = fact.generation == undo.generation and undo.accepted_attempt < fact.attempt < undo.attempt
+    if not is_news or undo.state not in (UndoState.DUE, UndoState.OPEN):
+        return step
+    return replace(step, undo=_with_acceptance(undo, fact, contract, at_ms))
 
 
 def _given_up_later(
