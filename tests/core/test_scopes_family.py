@@ -9,14 +9,14 @@ from tests.core.agent_tools import WORLD, charge, reserve
 from tests.core.flows import TERMS
 from tests.core.folded import Folded, folded_runtime
 
-from amends.producers import ProducerSettings, Succeeded, workflow
+from amends.producers import ProducerSettings, Succeeded, clock, workflow
 from amends.producers.effects import Acknowledged, Follow, Instant, ReadClock, Uncertain, Unwritten, WriteFact
 from amends.producers.family import Reference
 from amends.producers.runtime import Runtime
 from amends.producers.scope_flow import Opening, open_flow
 from amends.producers.testing import memory_runtime
 from amends.schemas.commands import Phase
-from amends.schemas.facts import Party, StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
+from amends.schemas.facts import BEHIND, Party, StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 from amends.schemas.payload import decode_payload
 from amends.tools.errors import LedgerUnavailable, LedgerUncertain, Rejected, WorkflowTurned
 
@@ -274,3 +274,18 @@ async def test_a_child_of_an_async_tool_call_is_the_workflows_child(folded: Fold
     assert held is not None
     assert held.header.family is not None
     assert held.header.family.parent_id == "order"
+
+
+def test_a_childs_savepoint_says_how_far_its_own_facts_were_known_and_not_its_parents(folded: Folded) -> None:
+    """Parent and child may be on two partitions, whose offsets do not compare."""
+
+    def as_on_a_longer_partition(fact: WorkflowEvent | StepEvent) -> Acknowledged | None:
+        return Acknowledged(5_000, clock.wall_ms()) if fact.status is WorkflowStatus.CHILD_STARTED else None
+
+    folded.ledger.fault = as_on_a_longer_partition
+    with workflow("order"), workflow("shipping") as child:
+        charge("cus_1", 1)
+        child.savepoint("loaded")
+    facts = (fact for fact in folded.ledger.all_facts() if isinstance(fact, WorkflowEvent))
+    (saved,) = (fact for fact in facts if fact.status is WorkflowStatus.SAVEPOINT)
+    assert 0 <= int(saved.attributes[BEHIND]) < 10

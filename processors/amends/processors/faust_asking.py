@@ -91,9 +91,15 @@ class Asking:
 
     async def require_membership(self) -> None:
         """Raise AccessRefused if this client may not be a member of the group: Faust's client would wait, and say
-        nothing."""
-        if not self._kafka.embedded:
-            await asyncio.to_thread(require_membership, self._kafka, self._group)
+        nothing. Brokers that are away are not asked: a connection that breaks under this question ends the process
+        (librdkafka#4605, a use after free of admin clients that ask a group's coordinator)."""
+        if self._kafka.embedded:
+            return
+        try:
+            await self.ledger_begins(0)
+        except KafkaFault:
+            return
+        await asyncio.to_thread(require_membership, self._kafka, self._group)
 
     def close(self) -> None:
         """Let go of threads and reader."""

@@ -88,6 +88,19 @@ class ProcessorWorker(faust.Worker):
     app: ProcessorApp  # pyright: ignore[reportIncompatibleVariableOverride]
 
     _health: HealthServer | None = None
+    _not_started: BaseException | None = None
+
+    async def start(self) -> None:
+        try:
+            await super().start()
+        except Exception as error:
+            self._not_started = error  # Faust says of a crash why it was one, and not of a start
+            raise
+
+    @property
+    def reason(self) -> BaseException | None:
+        """Why it ends, if it has not been asked to."""
+        return self.crash_reason or self._not_started
 
     async def on_first_start(self) -> None:
         await super().on_first_start()  # from here on there is a log
@@ -134,7 +147,7 @@ class ProcessorWorker(faust.Worker):
 
 def _as_failure(worker: ProcessorWorker, settings: ProcessorSettings) -> EngineError | None:
     """Return why Faust crashed, in words; None if it did not."""
-    reason = worker.crash_reason
+    reason = worker.reason
     if reason is None:
         return None
     if isinstance(reason, InconsistentGroupProtocolError):

@@ -364,7 +364,8 @@ def born_late(workflow: Workflow, fact: WorkflowEvent, family: Family | None, of
         return  # the STARTED was refused, or what it meant is closed
     if header.started_offset != offset and not asking.is_of(family, fact):
         return
-    turning.turn(workflow, in_words(f"begun too late after {fact.parent_workflow_id} announced it"), offset, at_ms)
+    why = f"begun too late after {fact.parent_workflow_id} announced it: begin it again there, under another id"
+    turning.turn(workflow, in_words(why), offset, at_ms)
     closing.close(workflow, offset, at_ms)
 
 

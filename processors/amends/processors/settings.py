@@ -35,9 +35,11 @@ class ProcessorSettings(BaseModel):
     command_repeat_ms: int = Field(default=5_000, ge=100)
     """A command is repeated this often until its undo has started."""
 
-    grace_ms: int = Field(default=3_600_000, ge=60_000)
+    grace_ms: int = Field(default=3_600_000, ge=300_000)
     """A closed workflow with nothing open is forgotten after this, in the ledger's time. Until then its id is taken; a
-    fact that comes later and names it has it folded again from the ledger, at the cost of reading that again."""
+    fact that comes later and names it has it folded again from the ledger, at the cost of reading that again. A child
+    that begins later than half of it after its parent announced it is turned, so it is well above what two brokers'
+    clocks differ by; the same for all processors, and above every agent's lease."""
 
     carry_after_ms: int | None = Field(default=None, ge=60_000)
     """The state of a workflow that is open for this long is written on the ledger, and again each time as much has

@@ -10,8 +10,8 @@ from amends.schemas.topics import Topics
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Settings of a partition. None but the grace changes what the fold decides, and that only for whose fact one is
-    that comes late."""
+    """Settings of a partition. None but the grace changes what the fold decides: whose fact one is that comes late, and
+    whether a child begins too late after its parent announced it."""
 
     topics: Topics = field(default_factory=Topics)
     lanes: frozenset[str] = frozenset({"default"})

@@ -325,7 +325,8 @@ class Scope:
         if not isinstance(write, Acknowledged):
             self._sent_at_ms = 0  # nobody has heard from us: a heartbeat is due
             return write
-        self._acknowledged_to = max(self._acknowledged_to, write.offset)
+        if fact.workflow_id == self.terms.workflow_id:  # and not on its parent's partition, which counts otherwise
+            self._acknowledged_to = max(self._acknowledged_to, write.offset)
         if fact.status is WorkflowStatus.STARTED:
             self._begun(write.offset)
         elif isinstance(fact, StepEvent) and fact.status is StepStatus.STARTED:
