@@ -149,6 +149,33 @@ def test_a_forgotten_child_that_is_asked_again_answers_as_it_was_closed() -> Non
     assert made.held("p") is made.held("d") is None, "their grace is over, as it was"
 
 
+def test_a_start_that_was_refused_hides_no_child_that_began_soon_after_it() -> None:
+    """Found by review: read from where the parent announced the child, the STARTED that an earlier life had refused
+    began an instance, and the child's own start resumed that."""
+    made = Families(TERMS)
+    made.start("p")
+    made.child("p", "d")
+    made.succeeded("d")
+    made.settle()
+    made.now_ms += GRACE_MS - 1_000
+    made.child("p", "d")  # within the grace: refused
+    made.settle()
+    made.now_ms += 2_000
+    made.child("p", "d")
+    made.did("d", "ship", SHIP)
+    made.succeeded("d")
+    made.settle()
+    begun = made.starts["d"]
+    time_passes(made, GRACE_MS + 1)
+    assert made.held("d") is None
+    made.said("d", WorkflowStatus.ROLLBACK_REQUESTED, writer=Party.PERSON, by="ann", reason="wrong")
+    made.settle()
+    assert (made.undone, made.phase("d")) == (["ship"], "COMPENSATED")
+    held = made.held("d")
+    assert held is not None
+    assert held.header.started_offset == begun
+
+
 def folded(ledger: list[StoredRecord], *, reads_at: int, dies_at: int = -1) -> Partition:
     """Return what is made of a ledger partition whose stretches are read once all up to `reads_at` is folded, by one
     that takes over from another at `dies_at`."""

@@ -24,6 +24,7 @@ from amends.processors.reading import read_fact
 from amends.processors.slots import Slot, Slots
 from amends.processors.terms import Terms
 from amends.processors.timers import Silences
+from amends.schemas.codec import UnreadableRecord
 from amends.schemas.facts import WorkflowEvent
 
 GATHERINGS_MAX = 1_000
@@ -67,6 +68,8 @@ class Gathering:
         """The ledger no longer holds where it was to begin."""
         self._terms = terms
         self._start: LedgerRecord | None = None
+        self._requests_to = 0
+        """Only requests of parents are taken before this offset."""
         self._folding = Folding(self.slots, self.contracts, self.silences, terms)
         if carried is not None:
             carried.put_into(self.slots, self.contracts, key, parked.workflow_offset)
@@ -92,7 +95,9 @@ class Gathering:
 
     def from_announcement(self) -> Gathering | None:
         """Return the same, begun where the parent announced the child that was gathered: that the parent asked for it
-        before it began stands before its start, whatever it asked again since. None if that would say nothing more."""
+        before it began stands before its start, whatever it asked again since. None if that would say nothing more.
+        Nothing else is taken before its start: a STARTED there belongs to a life before, or was refused by one, and
+        would begin an instance that hides this one."""
         found = self.slots.find(self.key, self.parked.workflow_offset)
         family = None if found is None or found.workflow is None else found.workflow.header.family
         if self._start is None or family is None or self.is_gone:
@@ -102,11 +107,14 @@ class Gathering:
             return None
         again = Gathering(self.key, self.parked, self.to_offset, self._terms, Silences())
         again.from_ms, again.from_offset = asking.looked_for_from_ms(announced_at_ms), 0
+        again._requests_to = self.parked.workflow_offset
         return again
 
     def take(self, record: LedgerRecord) -> None:
         """Take a record of this key, in order."""
         if not self.from_offset <= record.offset <= self.to_offset:
+            return
+        if record.offset < self._requests_to and not _is_request(record):
             return
         if record.offset == self.parked.since_offset:
             self.named_by = record
@@ -133,6 +141,13 @@ class Gathering:
         at_ms = record.appended_at_ms
         slot.workflow = asking.unborn(self.key.decode(), request, record.offset, at_ms, is_gone=False)
         return self._folding.fold_into(record.offset, record)
+
+
+def _is_request(record: LedgerRecord) -> bool:
+    try:
+        return asking.is_request(read_fact(record))
+    except UnreadableRecord:
+        return False
 
 
 class Refolding:
