@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from types import FrameType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.counting import Calls
 from tests.core.fact_samples import CONTRACTS, START, Said, ledger_of, partition, returning_stories, stories
 
+from amends.processors.emission import LedgerRecord
 from amends.processors.outbox import command_name
 from amends.processors.partition import Partition
 from amends.processors.plan import plan
@@ -124,22 +124,21 @@ def calls_of_a_fact(contract: Contract, unknown: int) -> float:
     facts.append(WorkflowEvent("w", 0, WorkflowStatus.FAILED))
     facts += [event(number % unknown, StepStatus.UNKNOWN) for number in range(40)]
     records = ledger_of([Said(fact, 1) for fact in facts])
-    fold, called, late_ms = partition(), 0, 20_000  # by then all have settled
+    fold, calls, late_ms = partition(), Calls(), 20_000  # by then all have settled
 
-    def count(_frame: FrameType, what: str, _argument: object) -> None:
-        nonlocal called
-        called += what == "call"
-
-    for record in records[:-20]:
-        fold.fold(record)
-    for record in records[-20:]:
-        if record is records[-10]:
-            sys.setprofile(count)
+    def serve(record: LedgerRecord) -> None:
         fold.fold(record)
         fold.outputs(record.appended_at_ms + late_ms)
         fold.timeouts(record.appended_at_ms + late_ms)
-    sys.setprofile(None)
-    return called / 10
+
+    for record in records[:-20]:
+        fold.fold(record)
+    for record in records[-20:-10]:
+        serve(record)
+    with calls.counted():
+        for record in records[-10:]:
+            serve(record)
+    return calls.made / 10
 
 
 @pytest.mark.parametrize("contract", CONTRACTS[:4], ids=lambda contract: contract.tool_name)
