@@ -176,6 +176,32 @@ def test_a_start_that_was_refused_hides_no_child_that_began_soon_after_it() -> N
     assert held.header.started_offset == begun
 
 
+def test_forgotten_children_are_folded_again_together() -> None:
+    """Found by review: each was read for alone once more from where it was announced, a hundred passes for a hundred,
+    and whoever was wanted meanwhile waited for all of them."""
+    made = Families(TERMS)
+    made.start("p")
+    children = [id for id in (f"child-{n}" for n in range(40)) if made.partition_of(id) == 1]
+    for child in children:
+        made.child("p", child)
+        made.did(child, f"ship {child}", SHIP)
+        made.succeeded(child)
+    made.settle()
+    time_passes(made, GRACE_MS + 1)
+    for child in children:
+        made.said(child, WorkflowStatus.ROLLBACK_REQUESTED, writer=Party.PERSON, by="ann", reason="wrong")
+    ledger = made.broker.read(TOPICS.ledger, 1)
+    partition = Partition(1, TERMS)
+    for record in ledger:
+        partition.fold(record)
+        partition.outputs(record.appended_at_ms)
+    assert all(partition.workflow(child) is None for child in children)
+    assert _read(partition, ledger) == 2
+    assert [held.header.phase.value for child in children if (held := partition.workflow(child))] == [
+        "TURNED" for _ in children
+    ]
+
+
 def folded(ledger: list[StoredRecord], *, reads_at: int, dies_at: int = -1) -> Partition:
     """Return what is made of a ledger partition whose stretches are read once all up to `reads_at` is folded, by one
     that takes over from another at `dies_at`."""
@@ -196,13 +222,17 @@ def folded(ledger: list[StoredRecord], *, reads_at: int, dies_at: int = -1) -> P
     return partition
 
 
-def _read(partition: Partition, ledger: list[StoredRecord]) -> None:
+def _read(partition: Partition, ledger: list[StoredRecord]) -> int:
+    """Read the ledger for all that are to be folded again; return in how many passes."""
+    passes = 0
     while (stretch := partition.refolding()) is not None:
         stretch.located(0)
         stretch.begins_at(0)
         for record in ledger[stretch.from_offset : stretch.to_offset + 1]:
             stretch.take(record)
         partition.refolded(stretch)
+        passes += 1
+    return passes
 
 
 @pytest.mark.parametrize("begins", [False, True])

@@ -93,22 +93,23 @@ class Gathering:
         self.from_offset, self.to_offset, self.from_ms = self.to_offset + 1, to_offset, None
         return self
 
-    def from_announcement(self) -> Gathering | None:
-        """Return the same, begun where the parent announced the child that was gathered: that the parent asked for it
-        before it began stands before its start, whatever it asked again since. None if that would say nothing more.
-        Nothing else is taken before its start: a STARTED there belongs to a life before, or was refused by one, and
-        would begin an instance that hides this one."""
+    def announced_at_ms(self) -> int | None:
+        """Return when the parent announced the child that was gathered, if it is to be folded once more from there:
+        that the parent asked for it before it began stands before its start, whatever it asked again since. None if
+        that would say nothing more."""
         found = self.slots.find(self.key, self.parked.workflow_offset)
         family = None if found is None or found.workflow is None else found.workflow.header.family
         if self._start is None or family is None or self.is_gone:
             return None
-        announced_at_ms = asking.announced_at_ms(read_fact(self._start))
-        if announced_at_ms is None:
-            return None
-        again = Gathering(self.key, self.parked, self.to_offset, self._terms, Silences())
-        again.from_ms, again.from_offset = asking.looked_for_from_ms(announced_at_ms), 0
-        again._requests_to = self.parked.workflow_offset
-        return again
+        return asking.announced_at_ms(read_fact(self._start))
+
+    def from_announcement(self, announced_at_ms: int) -> Gathering:
+        """Have the ledger read from where the parent announced the child. Nothing but requests is taken before its
+        start: a STARTED there belongs to a life before, or was refused by one, and would begin an instance that hides
+        this one."""
+        self.from_ms, self.from_offset = asking.looked_for_from_ms(announced_at_ms), 0
+        self._requests_to = self.parked.workflow_offset
+        return self
 
     def take(self, record: LedgerRecord) -> None:
         """Take a record of this key, in order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from amends.processors import asking, saga
 from amends.processors.contracts import ContractBook
@@ -22,6 +23,15 @@ from amends.schemas.commands import Phase
 from amends.schemas.facts import WorkflowEvent
 
 
+class Wanted(NamedTuple):
+    """An instance to be folded again."""
+
+    slot: Slot
+    to_offset: int
+    announced_at_ms: int | None = None
+    """A child that is folded once more, from when its parent announced it."""
+
+
 class Refolds:
     """Bookkeeping between a partition's slots and the passes over the ledger. One pass at a time."""
 
@@ -29,9 +39,10 @@ class Refolds:
         self._slots = slots
         self._contracts = contracts
         self._terms = terms
-        self._wanted: list[tuple[Slot, int]] = []
+        self._wanted: list[Wanted] = []
         self._alone: list[Gathering] = []
-        """Those with silences of their own: each has a pass to itself."""
+        """Those with silences of their own: each has a pass to itself, in turn with one for all that are wanted."""
+        self._was_alone = False
         self._reading: Refolding | None = None
 
     @property
@@ -59,7 +70,7 @@ class Refolds:
         return slot
 
     def want(self, slot: Slot, to_offset: int) -> None:
-        self._wanted.append((slot, to_offset))
+        self._wanted.append(Wanted(slot, to_offset))
 
     def wait(self, record: LedgerRecord) -> None:
         """Keep a record until the instance of its id that is parked was folded again."""
@@ -72,18 +83,21 @@ class Refolds:
         """Return the next pass, if none is being read."""
         if not self.is_wanted:
             return None
-        if self._alone:
-            made = [self._alone.pop(0)]
-        else:
-            silences = Silences()
-            wanted, self._wanted = self._wanted[:GATHERINGS_MAX], self._wanted[GATHERINGS_MAX:]
-            made = [
-                Gathering(slot.workflow_key, slot.parked, to_offset, self._terms, silences)
-                for slot, to_offset in wanted
-                if slot.parked is not None
-            ]
+        self._was_alone = bool(self._alone) and not (self._was_alone and self._wanted)
+        made = [self._alone.pop(0)] if self._was_alone else self._made()
         self._reading = Refolding(made) if made else None
         return self._reading
+
+    def _made(self) -> list[Gathering]:
+        """Return those that are wanted, to be read together: they share the silences of the stretch."""
+        silences = Silences()
+        wanted, self._wanted = self._wanted[:GATHERINGS_MAX], self._wanted[GATHERINGS_MAX:]
+        made: list[Gathering] = []
+        for slot, to_offset, announced_at_ms in wanted:
+            if slot.parked is not None:
+                gathering = Gathering(slot.workflow_key, slot.parked, to_offset, self._terms, silences)
+                made.append(gathering if announced_at_ms is None else gathering.from_announcement(announced_at_ms))
+        return made
 
     def ended(self, refolding: Refolding, folded_to: int) -> Iterator[Gathering]:
         """Yield what is to be adopted of a pass that was read; what needs another pass is wanted again."""
@@ -100,8 +114,10 @@ class Refolds:
             elif gathering.parked.overflowed and not gathering.is_gone:
                 gathering.parked.overflowed = False
                 self._alone.append(gathering.extended(folded_to))
-            elif (whole := gathering.from_announcement()) is not None:
-                self._alone.append(whole)
+            elif (announced_at_ms := gathering.announced_at_ms()) is not None:
+                parked = self._parked_slot(gathering)
+                if parked is not None:
+                    self._wanted.append(Wanted(parked, gathering.to_offset, announced_at_ms))
             else:
                 yield gathering
 
