@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from amends.kafka import KafkaSettings, SettingsWrong, load_settings
 from amends.kafka.options import REFUSED
@@ -140,6 +140,18 @@ def test_secrets_are_shown_nowhere() -> None:
 def test_values_that_cannot_be_right_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(SettingsWrong):
         load_settings(KafkaSettings, "kafka", {}, None, **given)
+
+
+@pytest.mark.parametrize("servers", ["kafka", "kafka:", ":9092", "kafka:99999", "kafka:abc", "kafka:0", "a:1,b"])
+def test_an_address_that_no_client_can_mean_is_refused_with_what_it_should_be(servers: str) -> None:
+    """librdkafka takes 99999 for 34463 and tries that; another client ends with a traceback."""
+    with pytest.raises(ValidationError, match="HOST:PORT"):
+        KafkaSettings(bootstrap_servers=servers)
+
+
+def test_addresses_may_be_several_of_ipv6_and_name_a_protocol() -> None:
+    for servers in ("a:1,b:2", "[::1]:9092", "SSL://kafka:9093, kafka-2:9093"):
+        assert KafkaSettings(bootstrap_servers=servers).bootstrap_servers == servers
 
 
 def test_a_file_with_an_unknown_table_is_refused(tmp_path: Path) -> None:

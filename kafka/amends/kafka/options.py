@@ -102,13 +102,13 @@ TOKEN_ENDPOINT, _NOBODY = "sasl.oauthbearer.token.endpoint.url", "http://127.0.0
 def _check_that_security_is_used(options: Mapping[str, str]) -> None:
     """Raise ValueError where the client would leave options aside without a word, and send what they protect openly."""
     protocol = options.get("security.protocol", "plaintext").upper()
-    unused = [("SSL", "ssl."), ("SASL", "sasl.")]
-    for part, beginning in unused:
+    unused = [("SSL", "ssl.", "SSL, SASL_SSL"), ("SASL", "sasl.", "SASL_SSL, SASL_PLAINTEXT")]
+    for part, beginning, ways in unused:
         named = sorted(name for name in options if name.startswith(beginning))
         if named and part not in protocol:
             raise ValueError(
                 f"{', '.join(named)} would have no effect with security.protocol {protocol}: set "
-                f"AMENDS_KAFKA__SECURITY_PROTOCOL to one with {part} (SSL, SASL_SSL, SASL_PLAINTEXT)"
+                f"AMENDS_KAFKA__SECURITY_PROTOCOL to one with {part} ({ways})"
             )
     endpoint = options.get(TOKEN_ENDPOINT)
     if endpoint is not None and not endpoint.startswith(("https://", "http://")):

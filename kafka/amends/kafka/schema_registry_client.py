@@ -162,7 +162,9 @@ class SchemaRegistryClient:
                 if reused and not isinstance(error, TimeoutError):
                     continue  # it had closed a connection that was idle
                 hint = self._perhaps(url) if isinstance(error, ConnectionResetError) else ""
-                raise SchemaRegistryAway(f"{url} does not answer: {error or type(error).__name__}{hint}") from error
+                raise SchemaRegistryAway(
+                    f"{url} (AMENDS_SCHEMA_REGISTRY__URL) does not answer: {error or type(error).__name__}{hint}"
+                ) from error
 
     def _exchanged(self, url: str, method: str, path: str, data: bytes | None, timeout_s: float) -> tuple[int, bytes]:
         if self._connection is None:

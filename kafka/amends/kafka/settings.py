@@ -54,6 +54,15 @@ class KafkaSettings(BaseModel):
     embedded: bool = False
     options: dict[str, str] = Field(default_factory=dict, repr=False)
 
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _servers_have_ports(cls, servers: str) -> str:
+        for server in servers.split(","):
+            host, _, port = server.strip().rpartition("://")[2].rpartition(":")
+            if not (host and port.isascii() and port.isdecimal() and 0 < int(port) < 65_536):
+                raise ValueError(f"{server.strip()!r} is no HOST:PORT, with a port of 1 to 65535")
+        return servers
+
     @field_validator("lanes")
     @classmethod
     def _lanes_differ(cls, lanes: tuple[str, ...]) -> tuple[str, ...]:

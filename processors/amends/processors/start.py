@@ -85,6 +85,8 @@ def check_start(
     except AccessRefused as refused:
         raise RightMissingError(str(refused)) from refused
     except ReadTimedOut as late:
-        raise BrokerAwayError(f"no answer from Kafka at {kafka.bootstrap_servers}: {late}") from late
+        raise BrokerAwayError(
+            f"no answer from Kafka at {kafka.bootstrap_servers} (AMENDS_KAFKA__BOOTSTRAP_SERVERS): {late}"
+        ) from late
     except KafkaFault as fault:  # it answered that we may not
         raise TopicsRefusedError(f"Kafka at {kafka.bootstrap_servers}: {fault}") from fault
