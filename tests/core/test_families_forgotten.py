@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.core.families import BOOK, PAY, SHIP, TOPICS, Families
 from tests.core.test_families import GRACE_MS, TERMS, family, time_passes
@@ -10,7 +12,9 @@ from amends.processors.asking import CLOCKS_MS
 from amends.processors.memory import StoredRecord
 from amends.processors.partition import Partition
 from amends.processors.terms import Terms
+from amends.schemas.commands import Phase
 from amends.schemas.facts import Decision, Party, Resolution, WorkflowStatus
+from amends.schemas.family import CHILD_STARTED_OFFSET
 
 SHORT_MS = CLOCKS_MS // 2
 """A grace so short that who looks for a child on the ledger meets what was forgotten before."""
@@ -281,3 +285,32 @@ def test_a_start_that_comes_again_asks_nothing_twice() -> None:
     assert held is not None
     assert held.header.family is not None
     assert [ask.announced for ask in held.header.family.asks] == [announced]
+
+
+@pytest.mark.parametrize("second_life", [False, True])
+def test_a_request_for_a_child_that_is_held_waits_for_none_that_is_looked_for(second_life: bool) -> None:
+    """Seen by the simulation (seeds 1188720, 1201662, 1202778, 1222522): it waited, the child's own facts did not, and
+    behind those it was taken for known: the child was turned by a later repeat, or never."""
+    made = Families(TERMS)
+    made.start("p")
+    announced = made.announce("p", "d")
+    made.start("d", parent="p", announced=announced)
+    made.did("d", "ship", SHIP)
+    never_begun = made.announce("p", "d")
+    made.failed("p")
+    made.settle(only=lambda partition: partition == made.partition_of("p"))
+    request = made.requests("d")[-1]
+    assert request.attributes[CHILD_STARTED_OFFSET] == str(never_begun)
+    made.add(replace(request, attributes={**request.attributes, CHILD_STARTED_OFFSET: str(announced)}))
+    made.did("d", "pay", PAY)
+    if second_life:
+        made.start("d", parent="p", announced=never_begun, resumes=True)
+    ledger = made.broker.read(TOPICS.ledger, made.partition_of("d"))
+    told = folded(ledger, reads_at=0).workflow("d")
+    assert told is not None
+    assert told.header.phase is Phase.TURNED
+    for reads_at in range(len(ledger)):
+        for dies_at in range(-1, len(ledger)):
+            held = folded(ledger, reads_at=reads_at, dies_at=dies_at).workflow("d")
+            assert held is not None
+            assert (held.header, held.steps) == (told.header, told.steps), (reads_at, dies_at)

@@ -133,12 +133,12 @@ def unborn_of(slots: Slots, key: bytes, fact: WorkflowEvent) -> Slot | None:
 
 def _asked_of(slots: Slots, held: tuple[Slot, ...], request: WorkflowEvent) -> Slot | Place:
     """Return the child that a parent's request means. One that is held for another parent is another workflow."""
-    if is_parked(held):
-        return Place.WAITING
+    parked = is_parked(held)
     for slot in reversed(held):
-        if asking.is_asked(slots.hot(slot).header.family, request):
-            return slot
-    return Place.UNSEEN
+        if slot.parked is None and asking.is_asked(family := slots.hot(slot).header.family, request):
+            # The facts of one that began don't wait for another either: behind them it would come too late.
+            return Place.WAITING if parked and family is not None and family.unborn else slot
+    return Place.WAITING if parked else Place.UNSEEN
 
 
 def _newest(slots: Slots, held: tuple[Slot, ...], at_ms: int, grace_ms: int) -> Slot | Place:
