@@ -8,12 +8,14 @@ import pytest
 from tests.core.families import BOOK, PAY, SHIP, TOPICS, Families
 from tests.core.test_families import GRACE_MS, TERMS, family, time_passes
 
-from amends.processors.asking import CLOCKS_MS
+from amends.processors.asking import ANNOUNCED_MAX, CLOCKS_MS
 from amends.processors.memory import StoredRecord
 from amends.processors.partition import Partition
+from amends.processors.reading import ORIGINAL_OFFSET_HEADER
 from amends.processors.terms import Terms
+from amends.schemas.codec import encode
 from amends.schemas.commands import Phase
-from amends.schemas.facts import Decision, Party, Resolution, WorkflowStatus
+from amends.schemas.facts import Decision, Party, Resolution, WorkflowEvent, WorkflowStatus
 from amends.schemas.family import CHILD_STARTED_OFFSET
 
 SHORT_MS = CLOCKS_MS // 2
@@ -81,6 +83,62 @@ def test_a_child_resumed_long_after_that_was_announced_is_turned() -> None:
     made.starts["d"] = begun
     made.settle()
     assert (made.phase("d"), made.undone) == ("COMPENSATED", ["ship"])
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_resume_that_is_redriven_behind_a_later_one_turns_nothing(is_asked: bool) -> None:
+    """Found by review: nobody could read it at the time; written anew, it was late, or met what its parent had asked
+    of it, and turned the child that another process went on with."""
+    made = Families(TERMS)
+    made.start("p")
+    made.child("p", "d")
+    begun = made.starts["d"]
+    made.did("d", "ship", SHIP)
+    made.settle()
+    made.said("p", WorkflowStatus.SAVEPOINT, savepoint="s")
+    unread = made.announce("p", "d")
+    if is_asked:
+        made.said("p", WorkflowStatus.ROLLBACK_REQUESTED, savepoint="s")
+        made.settle()
+    else:
+        time_passes(made, GRACE_MS // 2 + 1)
+    last = made.announce("p", "d", epoch=int(is_asked))
+    made.start("d", parent="p", announced=last, resumes=True)
+    made.settle()
+    resume = made.facts("d")[-1]
+    assert isinstance(resume, WorkflowEvent)
+    again = replace(
+        resume,
+        attributes={**resume.attributes, CHILD_STARTED_OFFSET: str(unread)},
+        child_started_at_ms=made.broker.read(TOPICS.ledger, made.partition_of("p"), unread, 1)[0].appended_at_ms,
+    )
+    made.broker.append(TOPICS.ledger, key=b"d", value=encode(again), headers=[(ORIGINAL_OFFSET_HEADER, b"7")])
+    made.settle()
+    assert (made.phase("d"), made.undone) == ("RUNNING", [])
+    held = made.held("d")
+    assert held is not None
+    assert held.header.started_offset == begun
+    made.said("p", WorkflowStatus.FAILED, epoch=int(is_asked))
+    made.settle()
+    assert (made.phase("p"), made.phase("d"), made.undone) == ("COMPENSATED", "COMPENSATED", ["ship"])
+
+
+def test_a_repeat_of_a_resume_that_is_remembered_no_more_turns_nothing() -> None:
+    made = Families(TERMS)
+    made.start("p")
+    made.child("p", "d")
+    for _ in range(ANNOUNCED_MAX + 1):
+        made.start("d", parent="p", announced=made.announce("p", "d"), resumes=True)
+    made.settle()
+    time_passes(made, GRACE_MS + 1)
+    repeated = made.facts("d")[1]
+    made.add(repeated)
+    made.settle()
+    held = made.held("d")
+    assert held is not None
+    assert held.header.family is not None
+    assert made.phase("d") == "RUNNING"
+    assert list(held.header.family.announced) == sorted(held.header.family.announced)
 
 
 def test_a_repeat_of_the_start_of_a_child_that_lives_long_turns_nothing() -> None:

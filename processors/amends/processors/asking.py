@@ -101,14 +101,25 @@ def is_late(fact: WorkflowEvent, at_ms: int, grace_ms: int) -> bool:
 
 
 def is_known(family: Family | None, fact: WorkflowEvent) -> bool:
-    """Whether a child's STARTED names an announcement that began or resumed this child before."""
-    return family is not None and is_of(family, fact) and number_of(fact, CHILD_STARTED_OFFSET) in family.announced
+    """Whether a child's STARTED names an announcement that began or resumed this child before, or is taken to be one
+    of those that are remembered no more."""
+    if family is None or not is_of(family, fact):
+        return False
+    at, announced = number_of(fact, CHILD_STARTED_OFFSET), family.announced
+    return at in announced or (len(announced) >= ANNOUNCED_MAX and announced[0] < at < min(announced[1:]))
+
+
+def is_outrun(family: Family | None, fact: WorkflowEvent) -> bool:
+    """Whether the child was begun or resumed under a later announcement of its parent than the one a STARTED names."""
+    if family is None or not is_of(family, fact) or fact.status is not WorkflowStatus.STARTED:
+        return False
+    return number_of(fact, CHILD_STARTED_OFFSET) < max(family.announced, default=NOWHERE)
 
 
 def resumed(workflow: Workflow, fact: WorkflowEvent) -> None:
     """The parent resumed its child, and announced it anew."""
     family, at = workflow.header.family, number_of(fact, CHILD_STARTED_OFFSET)
-    if family is None or not is_of(family, fact) or at == NOWHERE or at in family.announced:
+    if family is None or not is_of(family, fact) or at == NOWHERE or is_known(family, fact):
         return
     announced = (*family.announced, at)
     if len(announced) > ANNOUNCED_MAX:

@@ -95,14 +95,19 @@ class Folding:
         return slot
 
     def _fold_family(self, slot: Slot, fact: WorkflowEvent, record: LedgerRecord) -> None:
-        """The STARTED of a child may come after its parent asked for its undoing, or long after that was forgotten."""
+        """The STARTED of a child may come after its parent asked for its undoing, or long after that was forgotten. One
+        that nobody could read at the time, and that is written anew behind a later one, turns nothing: the child goes
+        on under that."""
         workflow = self.slots.hot(slot)
         late = asking.is_late(fact, record.appended_at_ms, self._terms.grace_ms)
         family = workflow.header.family
         late = late and not asking.is_known(family, fact)
+        outrun = original_offset(record) is not None and asking.is_outrun(family, fact)
         self._fold_into(slot, fact, record)
         asked = unborn_of(self.slots, slot.workflow_key, fact)
-        if late:
+        if outrun and (late or asked is not None):
+            saga.names_nobody(workflow, family)
+        elif late:
             saga.born_late(workflow, fact, family, record.offset, record.appended_at_ms)
         elif asked is not None and asked is not slot:
             saga.born_turned(workflow, self.slots.hot(asked).header, record.offset, record.appended_at_ms)

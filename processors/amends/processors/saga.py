@@ -357,8 +357,7 @@ def born_late(workflow: Workflow, fact: WorkflowEvent, family: Family | None, of
     """A child was begun, or resumed, so late after its parent announced it that what the parent asked since may be
     forgotten. What begins or is resumed so is turned. Nor does that announcement name it: `family`, whose child it was
     before, stays; the parent's requests mean one that began in time."""
-    if workflow.header.family != family:
-        workflow.put_header(replace(workflow.header, family=family))
+    names_nobody(workflow, family)
     header = workflow.header
     if header.armed_offset != offset:
         return  # the STARTED was refused, or what it meant is closed
@@ -367,6 +366,12 @@ def born_late(workflow: Workflow, fact: WorkflowEvent, family: Family | None, of
     why = f"begun too late after {fact.parent_workflow_id} announced it: begin it again there, under another id"
     turning.turn(workflow, in_words(why), offset, at_ms)
     closing.close(workflow, offset, at_ms)
+
+
+def names_nobody(workflow: Workflow, family: Family | None) -> None:
+    """The announcement that the last STARTED names does not name this child: it is of the `family` it was of before."""
+    if workflow.header.family != family:
+        workflow.put_header(replace(workflow.header, family=family))
 
 
 # --- facts of a step and its undo -------------------------------------------------------------------------------------
