@@ -71,3 +71,15 @@ def test_up_says_what_is_wrong_with_a_module_and_starts_nothing() -> None:
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
     assert ended.returncode == 2
     assert "no.such.module" in ended.stderr or "No module named 'no'" in ended.stderr
+
+
+def test_up_has_its_parts_take_the_settings_that_are_not_of_servers_and_names_the_others() -> None:
+    command = [*AMENDS, "up", "--embedded", "--lane", "bookings"]
+    given = {"AMENDS_PROCESSOR__ENGINE": "foo", "AMENDS_KAFKA__PARTITIONS": "3"}
+    ended = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **given}, capture_output=True, text=True, check=False, timeout=DEADLINE_S
+    )
+    assert ended.returncode == 1
+    assert "Left aside, for it has servers of its own: AMENDS_KAFKA__PARTITIONS" in ended.stdout
+    assert "processor ended with 2, so all of it was stopped" in ended.stderr
+    assert "'transactions' or 'faust'" in ended.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -15,14 +16,17 @@ import typer
 from amends.kafka.settings import KafkaSettings
 from amends.local.children import make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
-from amends.local.parts import Part, Parts, environment, make_topics
+from amends.local.parts import PREFIX, Part, Parts, environment, make_topics
 from amends.local.servers import servers
+from amends.schemas.topics import FAUST, TRANSACTIONS
 from amends.tools.errors import ContractError
 from amends.tools.registry import HandlerRegistry
 
 app = typer.Typer(help="Broker, registry, processor and compensator on this machine.", add_completion=False)
 
 LOOK_EVERY_S = 0.5
+SERVERS = ("AMENDS_KAFKA__", "AMENDS_COMPENSATOR__REDIS_", "AMENDS_CONFIG_FILE")
+ENGINE = "AMENDS_PROCESSOR__ENGINE"
 
 
 @app.callback(invoke_without_command=True)
@@ -84,15 +88,18 @@ def run(
                 replication_factor=1,
                 embedded=both.kafka.embedded,
             )
-            make_topics(settings)
+            passed, aside = own_settings(os.environ)
+            make_topics(settings, FAUST if passed.get(ENGINE) == FAUST else TRANSACTIONS)
             # Where we stand: a path that a tool is told means the same file to its agent and to its compensator.
-            parts = Parts(environment(settings, both.redis.url), folder, where=Path.cwd())
+            parts = Parts({**passed, **environment(settings, both.redis.url)}, folder, where=Path.cwd())
             try:
                 started = [parts.amends("processor", "processor")]
                 if modules:
                     options = [argument for lane in lanes for argument in ("--lane", lane)]
                     started.append(parts.amends("compensator", "compensator", *modules, *options))
-                typer.echo(f"{both}\nLogs: {folder}")
+                typer.echo(f"{both}\nLogs, while it runs: {folder}")
+                if aside:
+                    typer.echo(f"Left aside, for it has servers of its own: {', '.join(aside)}")
                 _tell(started, environment(settings, both.redis.url))
                 ended = _wait(stopping, parts, started)
                 return None if ended is None else _last_words(ended)
@@ -103,7 +110,15 @@ def run(
 
 
 def _last_words(part: Part) -> str:
-    return f"{part.name} ended with {part.child.exit_code}:\n{part.last_words()}"
+    return f"{part.name} ended with {part.child.exit_code}, so all of it was stopped:\n{part.last_words()}"
+
+
+def own_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the variables of `given` that the parts are to have, and the names of those that they can't: what says
+    where the servers are, and what they are like, says the one who starts them."""
+    names = sorted(name for name in given if name.startswith(PREFIX))
+    aside = [name for name in names if name.startswith(SERVERS)]
+    return {name: given[name] for name in names if name not in aside}, aside
 
 
 def _tell(started: list[Part], variables: Mapping[str, str]) -> None:
