@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 
+import pytest
 from tests.core.ledger import Ledger, contract_of
 
 from amends.processors.breakers import BreakerTerms
@@ -172,6 +173,37 @@ def test_after_the_pause_one_undo_is_tried_and_no_other_until_it_ended() -> None
     remote.work()
     assert len(ledger.commanded()) == before + 1
     assert ledger.partition.breaker("pay").pauses == 2
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("grace_ms", [10_000, 10_000_000], ids=["forgotten", "held"])
+def test_a_person_who_has_an_undo_of_a_forgotten_workflow_tried_again_says_that_its_tool_works(
+    grace_ms: int, dies: bool
+) -> None:
+    """Seen by the simulation (seeds 1211275, 1259960): what was first folded by a pass no breaker heard."""
+    ledger = Ledger(Terms(grace_ms=grace_ms, breaker=BreakerTerms(1, 100_000, 100_000, 200_000)))
+    started = ledger.start(lease_ms=10_000_000)
+    ledger.did("pay", TOOL)
+    ledger.said(WorkflowStatus.FAILED)
+    ledger.undo("pay", UndoStatus.STARTED)
+    ledger.undo("pay", UndoStatus.FAILED, retryable=True)
+    ledger.resolve("pay", Decision.ACCEPT_LOSS, writer=Party.PERSON, version=0)
+    assert ledger.partition.breaker("pay").is_open
+    ledger.now_ms += 20_000
+    turned(ledger, "other", OTHER)
+    assert (ledger.partition.workflow("w") is None) is (grace_ms == 10_000)
+    ledger.refolds = False
+    retry = Resolution("w", Decision.RETRY, Party.PERSON, "ann", step_id="pay", workflow_offset=started)
+    ledger.append(retry)
+    if dies:
+        ledger.crash()
+    ledger.refold()
+    mended = ledger.partition.breaker("pay")
+    assert (mended.mended_by, mended.retry_at_ms) == ("ann", ledger.now_ms)
+    ledger.checkpoint()
+    ledger.crash()
+    ledger.refold()
+    assert ledger.partition.breaker("pay") == mended
 
 
 def test_an_undo_that_was_let_through_is_tried_again_when_word_of_an_older_attempt_opens_the_breaker_anew() -> None:

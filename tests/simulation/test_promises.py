@@ -29,6 +29,8 @@ MENDED = {
     1188720: "a request for a child that was held waited for one that was looked for, and came too late behind its facts",
     1201662: "so did one that no repeat followed: the child stayed a success",
     1222522: "so did one of a running child, whose next life ran for ever",
+    1211275: "a person's word on an undo of a forgotten workflow was not heard by the breaker of its tool",
+    1259960: "nor was one on a loss that had been accepted",
 }
 """Seeds beyond those below that broke a promise once."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from amends.processors import asking, children, saga
-from amends.processors.admission import Admission
 from amends.processors.contracts import ContractBook
 from amends.processors.emission import LedgerRecord
+from amends.processors.hearing import Hears
 from amends.processors.placing import Place, newest_of, place_of, place_of_redriven, place_of_unread, unborn_of
 from amends.processors.reading import is_workflow_key, mended_of, original_offset, read_fact
 from amends.processors.slots import Slot, Slots
@@ -41,7 +41,7 @@ class Folding:
 
     Args:
         silences: of the partition; the record that is folded has been taken note of.
-        admission: is told how undos end. None: they ended long ago, and what is folded is folded again.
+        admission: is told how undos end. None: nobody is.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Folding:
         contracts: ContractBook,
         silences: Silences,
         terms: Terms,
-        admission: Admission | None = None,
+        admission: Hears | None = None,
     ) -> None:
         self.slots = slots
         self.contracts = contracts
@@ -141,9 +141,7 @@ class Folding:
         if workflow.header.unread or len(self.slots.of(slot.workflow_key)) > 1:
             self._redriven(record)
 
-    def _ended(
-        self, admission: Admission, slot: Slot, workflow: Workflow, before: Step, fact: Fact, at_ms: int
-    ) -> None:
+    def _ended(self, admission: Hears, slot: Slot, workflow: Workflow, before: Step, fact: Fact, at_ms: int) -> None:
         if isinstance(fact, Resolution):
             admission.mended(before.tool_name, in_words(fact.by), at_ms)
         else:

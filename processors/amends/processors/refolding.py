@@ -17,6 +17,7 @@ from amends.processors.carrying import Carried, Carries
 from amends.processors.contracts import ContractBook
 from amends.processors.emission import LedgerRecord
 from amends.processors.folding import Folding
+from amends.processors.hearing import Heard
 from amends.processors.outbox import Sent
 from amends.processors.parked import Parked
 from amends.processors.placing import Place
@@ -70,7 +71,9 @@ class Gathering:
         self._start: LedgerRecord | None = None
         self._requests_to = 0
         """Only requests of parents are taken before this offset."""
-        self._folding = Folding(self.slots, self.contracts, self.silences, terms)
+        self.heard = Heard(parked.since_offset)
+        """What was folded for the first time says of tools; before, the partition itself was told."""
+        self._folding = Folding(self.slots, self.contracts, self.silences, terms, self.heard)
         if carried is not None:
             carried.put_into(self.slots, self.contracts, key, parked.workflow_offset)
 
@@ -123,6 +126,7 @@ class Gathering:
             self.carries.take(record)
             found = None
         else:
+            self.heard.offset = record.offset
             found = self._folding.fold(record)
             if found is Place.UNSEEN and record.offset <= self.parked.since_offset:
                 found = self._unborn(record)
