@@ -26,7 +26,7 @@ MENDED = {
     301332: "a repeated STARTED of a forgotten child answered its parent's request for it",
     301479: "a pass over the ledger that met a child born turned, of a life before, brought it up RUNNING",
     604065: "an intent that came again behind a savepoint moved there for who resumed, who made its call once more",
-    1188720: "a request for a child that was held waited for one that was looked for, and came too late behind its facts",
+    1188720: "a request for a child that was held waited for one that was looked for, and came behind its facts",
     1201662: "so did one that no repeat followed: the child stayed a success",
     1222522: "so did one of a running child, whose next life ran for ever",
     1211275: "a person's word on an undo of a forgotten workflow was not heard by the breaker of its tool",
