@@ -20,6 +20,8 @@ from amends.schemas.family import CHILD_STARTED_OFFSET
 
 SHORT_MS = CLOCKS_MS // 2
 """A grace so short that who looks for a child on the ledger meets what was forgotten before."""
+LONG_MS = 3 * CLOCKS_MS
+"""A grace so long that who does so does not meet the life that refused the child."""
 
 
 def born_turned_and_forgotten() -> Families:
@@ -236,6 +238,35 @@ def test_a_start_that_was_refused_hides_no_child_that_began_soon_after_it() -> N
     held = made.held("d")
     assert held is not None
     assert held.header.started_offset == begun
+
+
+def test_a_start_that_was_refused_hides_no_child_that_is_looked_for() -> None:
+    """Found by review: the life that refused it stands before what is read, so it seemed to begin an instance, and the
+    child's own start to resume that; the parent was told COMPENSATED of a child without steps."""
+    made = Families(Terms(grace_ms=LONG_MS))
+    made.start("d")  # a workflow of its own
+    made.succeeded("d")
+    made.start("p")
+    made.settle()
+    made.now_ms += LONG_MS - 20_000
+    made.start("d", parent="p", announced=made.announce("p", "d"))  # refused: told once more
+    made.add(made.facts("d")[-1])
+    made.settle()
+    made.now_ms += 40_000
+    made.child("p", "d")
+    made.did("d", "ship", SHIP)
+    made.succeeded("d")
+    made.settle()
+    begun = made.starts["d"]
+    time_passes(made, LONG_MS + 1)
+    time_passes(made, LONG_MS + 1)
+    assert made.held("d") is None
+    made.failed("p")
+    made.settle()
+    assert (made.undone, made.phase("p")) == (["ship"], "COMPENSATED")
+    held = made.held("d")
+    assert held is not None
+    assert (held.header.started_offset, held.header.phase) == (begun, Phase.COMPENSATED)
 
 
 def test_forgotten_children_are_folded_again_together() -> None:

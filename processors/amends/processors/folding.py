@@ -81,6 +81,15 @@ class Folding:
                 self._fold_into(found, fact, record)
         return found
 
+    def begin(self, record: LedgerRecord) -> Slot:
+        """Fold a STARTED that is known to have begun an instance, whatever is held of its id."""
+        fact = read_fact(record)
+        assert isinstance(fact, WorkflowEvent)
+        slot = self._begun(record.key or b"", record.offset)
+        fold = self._fold_into if fact.parent_workflow_id is None else self._fold_family
+        fold(slot, fact, record)
+        return slot
+
     def fold_into(self, started: int, record: LedgerRecord) -> Slot:
         """Fold a record of a known id into the instance that began at `started`. NOWHERE: it belongs to none, an
         incident and nothing else."""

@@ -20,13 +20,14 @@ from amends.processors.folding import Folding
 from amends.processors.hearing import Heard
 from amends.processors.outbox import Sent
 from amends.processors.parked import Parked
-from amends.processors.placing import Place
+from amends.processors.placing import Place, is_forgotten
 from amends.processors.reading import read_fact
 from amends.processors.slots import Slot, Slots
 from amends.processors.terms import Terms
 from amends.processors.timers import Silences
 from amends.schemas.codec import UnreadableRecord
-from amends.schemas.facts import WorkflowEvent
+from amends.schemas.commands import Phase
+from amends.schemas.facts import UNKNOWN_OFFSET, WorkflowEvent, WorkflowStatus
 
 GATHERINGS_MAX = 1_000
 """Workflows folded again in one pass."""
@@ -38,6 +39,7 @@ class Gathering:
     Args:
         silences: of the pass, which takes note of every record.
         carried: its state as a Carry has it; the ledger is read from behind that.
+        begins: where instances are known to begin, of a stretch that is read again.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Gathering:
         terms: Terms,
         silences: Silences,
         carried: Carried | None = None,
+        begins: frozenset[int] = frozenset(),
     ) -> None:
         self.key = key
         self.parked = parked
@@ -67,6 +70,10 @@ class Gathering:
         self.carries = Carries(key, parked.workflow_offset)
         self.is_gone = False
         """The ledger no longer holds where it was to begin."""
+        self._begins = begins
+        self._starts: set[int] = set()
+        self._named: set[int] = set()
+        self._is_misread = False
         self._terms = terms
         self._start: LedgerRecord | None = None
         self._requests_to = 0
@@ -114,6 +121,13 @@ class Gathering:
         self._requests_to = self.parked.workflow_offset
         return self
 
+    def misread(self) -> frozenset[int]:
+        """Return where instances begin, if some of the stretch was taken for something else. Where a child is looked
+        for, what was in use when the stretch begins is not known: a STARTED that was refused seems to begin an
+        instance, and one that began an instance soon after seems to resume that. But who was refused does nothing,
+        and whoever does something names where it began."""
+        return frozenset(self._starts & self._named) if self._is_misread and not self._begins else frozenset()
+
     def take(self, record: LedgerRecord) -> None:
         """Take a record of this key, in order."""
         if not self.from_offset <= record.offset <= self.to_offset:
@@ -127,7 +141,9 @@ class Gathering:
             found = None
         else:
             self.heard.offset = record.offset
-            found = self._folding.fold(record)
+            found = self._fold_start(record) if record.offset in self._begins else self._folding.fold(record)
+            if self.parked.from_ms is not None:
+                self._note(record, found)
             if found is Place.UNSEEN and record.offset <= self.parked.since_offset:
                 found = self._unborn(record)
             if self.from_ms is None and record.offset == self.from_offset == self.parked.workflow_offset:
@@ -137,6 +153,36 @@ class Gathering:
             self._folding.touched.clear()
         if not isinstance(found, Slot) and record.offset >= self.parked.since_offset:
             self.unplaced.append(record)
+
+    def _fold_start(self, record: LedgerRecord) -> Slot | Place | None:
+        """An instance begins. What seemed to begin before, is in its way and was named by nobody was refused. One that
+        was named is not in doubt: who resumed it may have named the wrong start."""
+        held = (slot for slot in self.slots.of(self.key) if self._is_in_the_way(slot, record.appended_at_ms))
+        refused = list(held)
+        if any(slot.started in self._begins for slot in refused):
+            return self._folding.fold(record)
+        for slot in refused:
+            self.slots.drop(slot)
+        return self._folding.begin(record)
+
+    def _is_in_the_way(self, slot: Slot, at_ms: int) -> bool:
+        workflow = self.slots.hot(slot)
+        header = workflow.header
+        if header.phase is Phase.NONE or header.superseded:  # one that is unborn, too
+            return False
+        return not is_forgotten(workflow, at_ms, self._terms.grace_ms)
+
+    def _note(self, record: LedgerRecord, found: Slot | Place | None) -> None:
+        """Keep what shows that a STARTED was misread."""
+        try:
+            fact = read_fact(record)
+        except UnreadableRecord:
+            return
+        if isinstance(fact, WorkflowEvent) and fact.status is WorkflowStatus.STARTED:
+            self._starts.add(record.offset)
+        elif fact.workflow_offset != UNKNOWN_OFFSET:
+            self._named.add(fact.workflow_offset)
+            self._is_misread |= found is Place.FORGOTTEN and fact.workflow_offset in self._starts
 
     def _unborn(self, record: LedgerRecord) -> Slot:
         """A parent asked, in this stretch, for a child that had not begun."""

@@ -30,6 +30,8 @@ class Wanted(NamedTuple):
     to_offset: int
     announced_at_ms: int | None = None
     """A child that is folded once more, from when its parent announced it."""
+    begins: frozenset[int] = frozenset()
+    """Where instances are known to begin, of a stretch that is read again."""
 
 
 class Refolds:
@@ -93,9 +95,10 @@ class Refolds:
         silences = Silences()
         wanted, self._wanted = self._wanted[:GATHERINGS_MAX], self._wanted[GATHERINGS_MAX:]
         made: list[Gathering] = []
-        for slot, to_offset, announced_at_ms in wanted:
+        for slot, to_offset, announced_at_ms, begins in wanted:
             if slot.parked is not None:
-                gathering = Gathering(slot.workflow_key, slot.parked, to_offset, self._terms, silences)
+                key, parked = slot.workflow_key, slot.parked
+                gathering = Gathering(key, parked, to_offset, self._terms, silences, begins=begins)
                 made.append(gathering if announced_at_ms is None else gathering.from_announcement(announced_at_ms))
         return made
 
@@ -114,10 +117,10 @@ class Refolds:
             elif gathering.parked.overflowed and not gathering.is_gone:
                 gathering.parked.overflowed = False
                 self._alone.append(gathering.extended(folded_to))
-            elif (announced_at_ms := gathering.announced_at_ms()) is not None:
+            elif (announced_at_ms := gathering.announced_at_ms()) is not None or gathering.misread():
                 parked = self._parked_slot(gathering)
                 if parked is not None:
-                    self._wanted.append(Wanted(parked, gathering.to_offset, announced_at_ms))
+                    self._wanted.append(Wanted(parked, gathering.to_offset, announced_at_ms, gathering.misread()))
             else:
                 yield gathering
 
