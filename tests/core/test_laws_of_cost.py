@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.counting import Calls
 from tests.core.fact_samples import CONTRACTS, START, Said, ledger_of, partition, returning_stories, stories
+from tests.core.ledger import Ledger, contract_of
 
 from amends.processors.emission import LedgerRecord
 from amends.processors.outbox import command_name
@@ -20,7 +21,7 @@ from amends.processors.workflow import Workflow
 from amends.schemas.codec import encode
 from amends.schemas.commands import Command, UndoCommand
 from amends.schemas.contract import Contract
-from amends.schemas.facts import Fact, StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
+from amends.schemas.facts import Fact, StepEvent, StepStatus, TimeoutKind, WorkflowEvent, WorkflowStatus
 
 REPEAT_MS = 1_000
 
@@ -145,3 +146,17 @@ def calls_of_a_fact(contract: Contract, unknown: int) -> float:
 def test_a_fact_costs_the_same_beside_ten_unknown_steps_and_beside_a_thousand(contract: Contract) -> None:
     few, many = calls_of_a_fact(contract, 10), calls_of_a_fact(contract, 1_000)
     assert many < few * 1.5 + 50, f"{few:g} calls a fact, then {many:g}"
+
+
+def test_a_step_that_left_the_ladder_unnoticed_costs_a_look_and_not_the_partition() -> None:
+    """Found by review: it was asserted, where nothing turns what is raised into an incident."""
+    ledger = Ledger()
+    ledger.start()
+    ledger.started("x", contract_of("x"))
+    ledger.ended("x", StepStatus.UNKNOWN)
+    ledger.said(WorkflowStatus.SUCCEEDED)
+    workflow, silences, now_ms = held(ledger.partition), Silences(), ledger.now_ms
+    assert [timer.name[0] for timer in armed(workflow, silences, now_ms)] == [TimeoutKind.LADDER]
+    workflow.unsure.clear()
+    assert not list(armed(workflow, silences, now_ms))
+    assert soonest_ms(workflow, silences, now_ms, {}) is None
