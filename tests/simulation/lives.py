@@ -242,13 +242,15 @@ class Agent:
     def _step_of(self, number: int) -> KnownStep | None:
         """Return the last step of a call that may have had an effect, whichever process made it; else the last. A
         plan's ids are of no use for that, but the tool of a call is of it alone."""
-        steps, tool = self._scope._book._steps.values(), self._script.tools[number].name
-        if self._script.plans:
-            found = [step for step in steps if step.tool_name == tool]
-        else:
-            found = [step for step in steps if step.call_id == f"call-{number}"]
+        found = self._steps_of(number)
         took = [step for step in found if step.may_stand()]
         return next(reversed(took or found), None)
+
+    def _steps_of(self, number: int) -> list[KnownStep]:
+        steps, tool = self._scope._book._steps.values(), self._script.tools[number].name
+        if self._script.plans:
+            return [step for step in steps if step.tool_name == tool]
+        return [step for step in steps if step.call_id == f"call-{number}"]
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
@@ -333,6 +335,9 @@ class Agent:
         if not tool.kind.from_input or standing is None:
             return subject
         step = None if over else self._step_of(number)
+        going_on = [found for found in self._steps_of(number) if not found.condemned(standing.turns)]
+        if step is None and going_on:
+            step = going_on[-1]  # nobody knows that it took, but what it was about it is about
         epoch = standing.epoch if step is None else step.epoch
         life = standing.workflow_offset if self._has_lives else 0
         return f"{subject}@{life}.{epoch}" if life or epoch else subject

@@ -31,6 +31,7 @@ MENDED = {
     1222522: "so did one of a running child, whose next life ran for ever",
     1211275: "a person's word on an undo of a forgotten workflow was not heard by the breaker of its tool",
     1259960: "nor was one on a loss that had been accepted",
+    1196140: "the harness gave one step two subjects, where a condemned one of the same call had taken (its own fault)",
 }
 """Seeds beyond those below that broke a promise once."""
 
