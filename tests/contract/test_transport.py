@@ -336,6 +336,34 @@ async def test_a_follower_rests_while_nobody_waits_and_still_holds_all(
         assert [record.offset for record in records] == [ack.offset for ack in acks]
 
 
+async def test_a_follower_whose_client_finds_a_partition_no_more_goes_on_with_another_and_loses_nothing(
+    settings: KafkaSettings, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen by chaos: a client said of every partition that it is not there, minutes after the brokers were back."""
+    monkeypatch.setattr("amends.kafka.follower.REPLACE_AFTER_MS", 300)
+    monkeypatch.setattr("amends.kafka.follower.RETRY_MS", 100)
+    made: list[PartitionConsumer] = []
+
+    class Counted(PartitionConsumer):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            made.append(self)
+
+    monkeypatch.setattr("amends.kafka.follower.PartitionConsumer", Counted)
+    topic = settings.topics.ledger
+    with LedgerFollower(settings, topic) as follower:
+        follower.follow(0)
+        eventually(lambda: follower.followed_to(0) is not None)
+        follower.follow(settings.partitions + 5)  # which no client finds
+        acks = [await publisher.publish(topic, key=b"k", value=b"0", partition=0)]
+        while len(made) < 3:
+            acks.append(await publisher.publish(topic, key=b"k", value=b"1", partition=0))
+            assert len(acks) < 100_000
+        records = await follower.read(0, b"k", acks[0].offset, acks[-1].offset)
+        assert [record.offset for record in records] == [ack.offset for ack in acks]
+        assert follower.sought == 0, "it was in the index all the time"
+
+
 async def test_a_read_waits_until_the_follower_is_past_its_last_offset(
     settings: KafkaSettings, publisher: Publisher
 ) -> None:

@@ -36,6 +36,9 @@ REST_MS = 25
 LOOK_AGAIN_MS = 100
 """Between two looks at what is to be forgotten, and at reads that are late."""
 RETRY_MS = 1_000
+REPLACE_AFTER_MS = 10_000
+"""A consumer that finds no partition for so long is replaced. After all brokers had been killed at once, one of
+librdkafka 2.16 said "Unknown partition" of a topic for good, where others found it (chaos, seed 20261203)."""
 
 
 class LedgerFollower:
@@ -65,6 +68,7 @@ class LedgerFollower:
         self._stopping = False
         self._wanted = threading.Event()
         self._look_again_at_ms = 0
+        self._unfound_since: float | None = None
         self._failure: KafkaFault | None = None
         self._threads = [
             threading.Thread(target=self._follow, name="amends-follower", daemon=True),
@@ -223,22 +227,38 @@ class LedgerFollower:
 
     def _follow(self) -> None:
         try:
-            with PartitionConsumer(self._settings, says_ends=False, gather_ms=GATHER_MS) as consumer:
-                rested = False
-                while not self._stopping:
-                    self._move(consumer)
-                    records = consumer.poll_batch(POLL_MS).records
-                    self.looks += 1
-                    if rested:
-                        consumer.hurry()  # that many came at once is no sign of load
-                    self._index(records)
-                    self._time_out()
-                    rested = self._rest()
+            while not self._stopping:
+                with PartitionConsumer(self._settings, says_ends=False, gather_ms=GATHER_MS) as consumer:
+                    self._follow_with(consumer)
         except KafkaFault as error:
             self._fail(error)
         except Exception as error:
             logger.exception("a bug in the follower")
             self._fail(KafkaFault(f"a bug in the follower: {error}"))
+
+    def _follow_with(self, consumer: PartitionConsumer) -> None:
+        """Read until the end, or until another consumer is to try."""
+        with self._lock:
+            placed = {number: index.next_offset for number, index in self._indexes.items() if index.placed}
+        if placed:
+            consumer.add({TopicPartition(self.topic, number): offset for number, offset in placed.items()})
+        rested = False
+        while not self._stopping and not self._is_blind():
+            self._move(consumer)
+            records = consumer.poll_batch(POLL_MS).records
+            self.looks += 1
+            if rested:
+                consumer.hurry()  # that many came at once is no sign of load
+            self._index(records)
+            self._time_out()
+            rested = self._rest()
+
+    def _is_blind(self) -> bool:
+        since = self._unfound_since
+        if since is None or time.monotonic() - since < REPLACE_AFTER_MS / 1000:
+            return False
+        self._unfound_since = None
+        return True
 
     def _rest(self) -> bool:
         """Rest if nobody waits, until somebody does or `REST_MS` are over; return whether it did."""
@@ -262,7 +282,9 @@ class LedgerFollower:
             except ReadTimedOut as error:
                 logger.warning("following %s[%d] is tried again: %s", self.topic, partition, error)
                 self._moves.put((move, partition))
+                self._unfound_since = self._unfound_since or time.monotonic()
                 return
+            self._unfound_since = None
             self._place(partition, start)
 
     def _place(self, partition: int, start: int) -> None:

@@ -72,6 +72,7 @@ class OwnedConsumer:
         self._true_ends = true_ends
         self._gather_s = gather_ms / 1000
         self._loaded = False
+        self._options = options
         self._consumer = Consumer(options, logger=logger)
         self._owner: int | None = None
         self._assignments = 0  # counts what a group gave and took; callbacks of a member run inside poll and consume

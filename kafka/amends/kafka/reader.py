@@ -9,9 +9,10 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from amends.kafka.embedded import true_ends
 from amends.kafka.errors import ReadTimedOut
-from amends.kafka.options import consumer_options
+from amends.kafka.handles import Consumer
+from amends.kafka.options import consumer_options, logger
 from amends.kafka.owned import HEAD, REQUEST_MS, SHORT_FETCH_WAIT_MS, TAIL, OwnedConsumer, asked_of_broker
-from amends.kafka.records import Record, TopicPartition
+from amends.kafka.records import EndObserved, Record, TopicPartition
 from amends.kafka.settings import KafkaSettings
 
 
@@ -83,6 +84,19 @@ class PartitionReader(PartitionConsumer):
 
     def __init__(self, settings: KafkaSettings, *, fetch_wait_ms: int = SHORT_FETCH_WAIT_MS) -> None:
         super().__init__(settings, fetch_wait_ms=fetch_wait_ms)
+
+    def observe_ends(
+        self, partitions: Iterable[TopicPartition], deadline_ms: int = REQUEST_MS
+    ) -> dict[TopicPartition, EndObserved]:
+        """See `OwnedConsumer`. After no answer another client asks the next time: one may lose sight of a topic for
+        good (see `follower.REPLACE_AFTER_MS`), and what waits for an answer here would wait for ever."""
+        try:
+            return super().observe_ends(partitions, deadline_ms)
+        except ReadTimedOut:
+            if not self._mine().assignment():
+                self._consumer.close()
+                self._consumer = Consumer(self._options, logger=logger)
+            raise
 
     def ends(self, topic: str, partitions: Iterable[int], deadline_ms: int = REQUEST_MS) -> dict[TopicPartition, int]:
         """Return the next offset to be written of each partition. Raises ReadTimedOut."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from amends.kafka.consumer import TAIL, PartitionConsumer
-from amends.kafka.errors import KafkaFault, TopicsWrong
+from amends.kafka.errors import KafkaFault, ReadTimedOut, TopicsWrong
 from amends.kafka.owned import GATHER_MS
 from amends.kafka.records import Record, TopicPartition
 from amends.kafka.rights import Part, rights_of
@@ -55,6 +55,7 @@ class EchoReader:
         self._next: dict[int, int] = {}  # where to go on after the consumer was made anew
         self._thread: threading.Thread | None = None
         self._stopped = False
+        self._blind = False  # the consumer found no partition: another one is to try
 
     def follow(self, workflow_id: str, listener: Listener) -> Callable[[], None]:
         """Call `listener` with each echo of the workflow written from now on; return what ends that.
@@ -131,7 +132,8 @@ class EchoReader:
                     self._settings, fetch_wait_ms=FETCH_WAIT_MS, says_ends=False, gather_ms=GATHER_MS
                 ) as consumer:
                     self._resume(consumer)
-                    while not self._stopped:
+                    self._blind = False
+                    while not self._stopped and not self._blind:
                         self._turn(consumer)
             except Exception:  # a consumer that broke is replaced: without echoes every agent would stand still
                 logger.exception("the echo reader begins anew")
@@ -172,6 +174,8 @@ class EchoReader:
             for ready in waiting:
                 ready.set_result(None)
         except KafkaFault as error:
+            # A client may lose sight of a topic for good, as when all brokers were killed at once (`follower`).
+            self._blind = isinstance(error, ReadTimedOut)
             for ready in waiting:
                 ready.set_exception(error)
 
