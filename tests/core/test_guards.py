@@ -106,6 +106,17 @@ def test_what_was_done_is_not_done_again_and_its_result_comes_back(folded: Folde
     assert WORLD == ["order cup", "order saucer"]
 
 
+def test_what_is_known_to_be_done_answers_before_an_equal_call_of_unknown_outcome(folded: Folded) -> None:
+    """Begun side by side, or both wanted: to make the unknown one sure would be one more effect."""
+    with workflow("w") as wf:
+        first = order.options(tool_call_id="call_1")("cup")
+        LOST.add("cus_1")
+        lost(order.options(tool_call_id="call_2", repeatable=True), "cup")
+        assert order.options(tool_call_id="call_3")("cup") == first
+        wf.leave_open("1h")
+    assert WORLD == ["order cup", "order cup"]
+
+
 def test_a_tool_that_wants_to_hear_of_it_is_told_and_has_the_result_at_hand(folded: Folded) -> None:
     with workflow("w"):
         ship.options(tool_call_id="call_1")("o-1")

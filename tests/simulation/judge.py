@@ -321,7 +321,10 @@ def _of_belief(case: Case, world: World, workflow: Workflow, belief: Belief) -> 
 
 def _knew(case: Case, earlier: Deed, later: Deed) -> bool:
     """Whether who made a planned call must have known of an equal one: it was its own, or known to be done before it
-    opened its scope. Between processes that run side by side the guard does what it can."""
+    opened its scope. Between processes that run side by side the guard does what it can. Equal is what asks for the
+    same: a call built on an id that the process before had not been given yet is another (decision 0024)."""
+    if earlier.names != later.names:
+        return False
     makers = [deed.attempt.rpartition("/")[0] for deed in (earlier, later)]
     done = min(case.present[case.steps[earlier.reference]], default=None)
     if done is None or done > case.attempted.get(later.attempt, ("", -1))[1]:

@@ -31,6 +31,9 @@ MENDED = {
     1222522: "so did one of a running child, whose next life ran for ever",
     1211275: "a person's word on an undo of a forgotten workflow was not heard by the breaker of its tool",
     1259960: "nor was one on a loss that had been accepted",
+    1156167: "of two equal calls, one done and one open, who resumed made sure of the open one, and it was done twice",
+    1102527: "the judge took calls for equal that named different ids of earlier ones (its own fault)",
+    1204062: "so it did where the earlier call had failed for the first process",
     1196140: "the harness gave one step two subjects, where a condemned one of the same call had taken (its own fault)",
 }
 """Seeds beyond those below that broke a promise once."""

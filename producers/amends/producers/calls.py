@@ -228,13 +228,21 @@ class CallBook:
         return identity, step or asked
 
     def _equal(self, call: Admit) -> KnownStep | None:
-        """Return the newest equal call that has, or may have, an effect that stands."""
+        """Return the newest equal call that has an effect that stands; if none has, the newest that may have one.
+
+        Of two that were begun side by side one may be known to be done and the other not: to make that sure would be a
+        second effect.
+        """
+        maybe: KnownStep | None = None
         for step in reversed(self._steps.values()):
             if not step.kept or step.call_digest != call.call_digest or step.condemned(call.standing.turns):
                 continue
-            if step.may_stand() and not self._taken_back(step, call.contract):
+            if not step.may_stand() or self._taken_back(step, call.contract):
+                continue
+            if step.present:
                 return step
-        return None
+            maybe = maybe or step
+        return maybe
 
     def _taken_back(self, step: KnownStep, contract: Contract) -> bool:
         """Whether the agent has undone `step` by itself, with the tool that does the same as its undo."""
