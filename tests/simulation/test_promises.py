@@ -41,17 +41,17 @@ MENDED = {
 
 OPEN = {
     1087174: "two processes run one workflow, and one takes a savepoint behind the other's call: undone in a success",
-    1156167: "a call is made twice in a workflow with two processes",
     1353755: "a call that is planned again, and came to something, is made again",
     1284807: "an effect is undone twice, under one key",
     1320364: "an effect stands, its workflow is COMPENSATED, and nobody is told",
-    1229640: "an effect is undone before one that was made after it",
+    1164181: "a workflow turns and condemns more between the plan of a retried undo and its start: it goes first",
+    1229640: "an effect is undone before one that was made after it: the world's fault, it seems",
     1208573: "two undos are under way at once where one may be",
     1183853: "a child that stands alone is undone for a parent",
     1287959: "where a parent asked last is not what the ledger makes of it",
 }
 """One seed of each kind that is not understood yet: a fault of ours, or the judge's. Of 360,000 seeds from 1,000,000 on
-24 break a promise at a8dd44a, all of these kinds."""
+21 break a promise on the day this was written, all of these kinds."""
 
 
 @pytest.mark.parametrize("seed", OPEN)
