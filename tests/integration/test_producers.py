@@ -231,7 +231,7 @@ def test_a_broker_that_goes_away_and_comes_back_loses_nothing(own_kafka: KafkaSe
     create_topics(settings)
     with ExitStack() as stack:
         processor = stack.enter_context(Answerer(settings))
-        runtime = kafka_runtime(settings, ProducerSettings(write_within_ms=1_500, owed_within_ms=200))
+        runtime = kafka_runtime(settings, ProducerSettings(write_within_ms=4_000, owed_within_ms=200))
         stack.callback(runtime.close)
         with workflow("w", runtime=runtime, confirm_within="60s") as wf:
             charge("cus_1", 1)
