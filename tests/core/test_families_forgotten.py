@@ -39,6 +39,15 @@ def born_turned_and_forgotten() -> Families:
     return made
 
 
+def shipped(made: Families) -> int:
+    """Have `d` do its work as the child of `p`; return where it began."""
+    made.child("p", "d")
+    made.did("d", "ship", SHIP)
+    made.succeeded("d")
+    made.settle()
+    return made.starts["d"]
+
+
 def test_a_repeated_start_of_a_forgotten_child_does_not_hide_it_from_its_parent() -> None:
     """Seen by the simulation (seed 301332): the repeat began an instance without steps, and that answered."""
     made, _ = family()
@@ -225,11 +234,7 @@ def test_a_start_that_was_refused_hides_no_child_that_began_soon_after_it() -> N
     made.child("p", "d")  # within the grace: refused
     made.settle()
     made.now_ms += 2_000
-    made.child("p", "d")
-    made.did("d", "ship", SHIP)
-    made.succeeded("d")
-    made.settle()
-    begun = made.starts["d"]
+    begun = shipped(made)
     time_passes(made, GRACE_MS + 1)
     assert made.held("d") is None
     made.said("d", WorkflowStatus.ROLLBACK_REQUESTED, writer=Party.PERSON, by="ann", reason="wrong")
@@ -253,11 +258,7 @@ def test_a_start_that_was_refused_hides_no_child_that_is_looked_for() -> None:
     made.add(made.facts("d")[-1])
     made.settle()
     made.now_ms += 40_000
-    made.child("p", "d")
-    made.did("d", "ship", SHIP)
-    made.succeeded("d")
-    made.settle()
-    begun = made.starts["d"]
+    begun = shipped(made)
     time_passes(made, LONG_MS + 1)
     time_passes(made, LONG_MS + 1)
     assert made.held("d") is None

@@ -100,6 +100,10 @@ class Member:
         self.serving.close()
         self.asking.close()
 
+    def sleep(self) -> None:
+        """Sleep for longer than goes unseen."""
+        self.now_s += SLEPT_MS / 1_000 + 1
+
 
 @pytest.fixture
 async def member() -> AsyncIterator[Member]:
@@ -109,10 +113,7 @@ async def member() -> AsyncIterator[Member]:
 
 
 async def test_who_slept_while_it_took_over_is_silent_before_it_folds(member: Member) -> None:
-    def sleep() -> None:
-        member.now_s += SLEPT_MS / 1_000 + 1
-
-    member.while_reading = sleep
+    member.while_reading = member.sleep
     taking = asyncio.create_task(member.take())
     await turns()
     assert list(member.holding) == []
@@ -123,10 +124,7 @@ async def test_who_slept_while_it_took_over_is_silent_before_it_folds(member: Me
 
 
 async def test_who_slept_and_was_replaced_while_it_took_over_holds_nothing(member: Member) -> None:
-    def sleep() -> None:
-        member.now_s += SLEPT_MS / 1_000 + 1
-
-    member.while_reading = sleep
+    member.while_reading = member.sleep
     taking = asyncio.create_task(member.take())
     await turns()
     await member.holding.give_up(keep=True)
@@ -232,6 +230,7 @@ async def test_a_sweep_of_a_partition_that_is_given_up_meanwhile_is_broken_off(m
     await turns()
     await member.holding.give_up(keep=False)
     await asyncio.wait_for(sweeping, 10)
+    assert list(member.holding) == []
 
 
 async def test_a_sweep_goes_on_where_the_one_before_ended_and_again_soon_where_it_found_something(
