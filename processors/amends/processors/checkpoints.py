@@ -22,14 +22,16 @@ from amends.processors.tenure import Cut
 logger = logging.getLogger(__name__)
 
 SHARE = 20
-"""A commit may take so small a part of the time between two: it costs the broker the same whatever it holds."""
-LONGER_MAX = 4
-"""How much longer than asked for it may be for that."""
+"""Commits may take so small a part of the time, all partitions' together: one costs the broker the same whatever it
+holds."""
+PUT_OFF_MAX_MS = 1_000
+"""For that a checkpoint is cut so late at most: who takes over folds what it would have held."""
 
 
-def pace_ms(checkpoint_ms: int, took_ms: int) -> int:
-    """Return how long after its first fact a checkpoint is cut, where the last commit took `took_ms`."""
-    return max(checkpoint_ms, min(SHARE * took_ms, LONGER_MAX * checkpoint_ms))
+def pace_ms(checkpoint_ms: int, took_ms: int, partitions: int = 1) -> int:
+    """Return how long after its first fact a checkpoint is cut, where the last commit took `took_ms` and so many
+    partitions of this process have facts to keep."""
+    return max(checkpoint_ms, min(SHARE * took_ms * partitions, PUT_OFF_MAX_MS))
 
 
 class Keeper:
@@ -58,12 +60,15 @@ class Keeper:
         self._cut: Cut | None = None
         self._commit: Future[None] | None = None
 
-    def advance(self, now_ms: int, group_metadata: Callable[[], object]) -> None:
-        """Cut a checkpoint when it is time, and begin to commit it once all it covers is confirmed. Never blocks."""
+    def advance(self, now_ms: int, group_metadata: Callable[[], object], *, partitions: int) -> None:
+        """Cut a checkpoint when it is time, and begin to commit it once all it covers is confirmed. Never blocks.
+
+        `partitions`: how many of this process have facts to keep.
+        """
         if self._commit is not None:
             return
         if self._cut is None:
-            if not self._is_time(now_ms):
+            if not self._is_time(now_ms, partitions):
                 return
             self._cut = self.tenure.cut()
             self._due_at_ms = None
@@ -127,9 +132,9 @@ class Keeper:
         else:
             self._commit.add_done_callback(lambda _: self._checkpointer.close())
 
-    def _is_time(self, now_ms: int) -> bool:
+    def _is_time(self, now_ms: int, partitions: int) -> bool:
         if self._due_at_ms is None and self.tenure.dirty:
-            self._due_at_ms = now_ms + pace_ms(self._checkpoint_ms, self._took_ms)
+            self._due_at_ms = now_ms + pace_ms(self._checkpoint_ms, self._took_ms, partitions)
         return self._due_at_ms is not None and self._due_at_ms <= now_ms
 
     def _begin(self, cut: Cut, group_metadata: Callable[[], object]) -> Future[None]:

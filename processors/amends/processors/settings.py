@@ -29,8 +29,8 @@ class ProcessorSettings(BaseModel):
     """How long a dead processor keeps its partitions. Brokers allow 6 seconds or more unless told otherwise."""
 
     checkpoint_ms: int = Field(default=100, ge=10, le=5_000)
-    """Between two checkpoints of a partition; up to four times as long where commits take long. Longer: less work for
-    the broker, more to fold again after a crash."""
+    """Between two checkpoints of a partition; up to a second where commits would take more than a twentieth of the
+    time. Longer: less work for the broker, more to fold again after a crash."""
 
     command_repeat_ms: int = Field(default=5_000, ge=100)
     """A command is repeated this often until its undo has started."""

@@ -190,9 +190,10 @@ class TransactionalEngine:
         self._serving.look_at_timers(due, {place.partition: end for place, end in found.items()})
 
     def _checkpoint(self, consumer: GroupConsumer, now_ms: int) -> None:
+        partitions = sum(keeper.tenure.dirty for keeper in self._keepers.values())
         for keeper in self._keepers.values():
             self._count_checkpoint(keeper, keeper.collect())
-            keeper.advance(now_ms, consumer.group_metadata)
+            keeper.advance(now_ms, consumer.group_metadata, partitions=partitions)
         if self._leaving:
             self._leaving = [keeper for keeper in self._leaving if not self._has_left(keeper)]
 
