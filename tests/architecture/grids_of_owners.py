@@ -83,6 +83,8 @@ FOUND: Mapping[str, Fact | None] = {
     "UNDONE of an earlier generation": _undo(UndoStatus.UNDONE, 4, 0),
     "a record nobody can read": None,
     "a step of the workflow started": StepEvent("w", "s9", "p", 0, StepStatus.STARTED, "tool"),
+    "the workflow failed in the epoch of the command": WorkflowEvent("w", 1, WorkflowStatus.FAILED),
+    "it failed in an epoch that had ended": WorkflowEvent("w", 0, WorkflowStatus.FAILED),
     "a person ruled on this undo": _ruling(Decision.ACCEPT_LOSS),
     "a person ruled on the whole plan": _ruling(Decision.REPLAY_PLAN, step=None),
     "evidence of a probe": _ruling(Decision.PRESENT, Party.COMPENSATOR),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
@@ -41,6 +42,12 @@ def announced(*, detached: bool = False, instance: int = WORKFLOW_OFFSET) -> Wor
     return WorkflowEvent("w", 0, status, workflow_offset=instance, child_workflow_id="c", detached=detached)
 
 
+def trigger(
+    status: WorkflowStatus, *, epoch: int = 1, writer: Party = Party.AGENT, savepoint: str | None = None
+) -> WorkflowEvent:
+    return WorkflowEvent("w", epoch, status, workflow_offset=WORKFLOW_OFFSET, writer=writer, savepoint=savepoint)
+
+
 def ruling(decision: Decision, *, step: str | None = "s1", writer: Party = Party.PERSON) -> Resolution:
     return Resolution("w", decision, writer, "ada", step_id=step)
 
@@ -67,7 +74,18 @@ TAKES: list[Fact | None] = [
     undo_timeout(2),
     undo_timeout(0, generation=2),
 ]
+ASKED = WorkflowStatus.ROLLBACK_REQUESTED
+TRIGGERS: list[Fact] = [
+    trigger(WorkflowStatus.FAILED),
+    trigger(ASKED),
+    trigger(ASKED, savepoint="s"),
+    trigger(ASKED, epoch=0, writer=Party.PERSON),
+    trigger(ASKED, epoch=0, writer=Party.PARENT),
+    StepEvent("w", "s9", "a9", 1, StepStatus.FAILED, "tool.s9", workflow_offset=WORKFLOW_OFFSET),
+    *(Timeout("w", kind, 1, 1, 1) for kind in (TimeoutKind.HEARTBEAT, TimeoutKind.DEADLINE)),
+]
 RELEASES: list[Fact | None] = [
+    *TRIGGERS,
     step_event(StepStatus.STARTED),
     step_event(StepStatus.STARTED, instance=-1),
     step_event(StepStatus.STARTED, step="s1"),
@@ -89,7 +107,11 @@ HARMLESS: list[Fact | None] = [
     ruling(Decision.ABSENT, writer=Party.COMPENSATOR),
     undo_timeout(1),
     undo_timeout(9, generation=0),
-    WorkflowEvent("w", 0, WorkflowStatus.FAILED),
+    trigger(WorkflowStatus.FAILED, epoch=0),
+    trigger(ASKED, epoch=0),
+    trigger(ASKED, epoch=0, writer=Party.PERSON, savepoint="s"),
+    replace(trigger(WorkflowStatus.FAILED), workflow_offset=WORKFLOW_OFFSET + 1),
+    *(Timeout("w", kind, 0, 1, 1) for kind in (TimeoutKind.HEARTBEAT, TimeoutKind.DEADLINE)),
     undo_event(UndoStatus.NOTHING_TO_UNDO, attempt=5, generation=0),
 ]
 KINDS = {"closed": CLOSES, "lost": TAKES, "released": RELEASES, "owned": HARMLESS}
@@ -126,6 +148,12 @@ def test_what_stands_after_ones_own_started_or_at_as_of_says_nothing() -> None:
         assert kind_of((fact,), own_offset=AS_OF + 1) == "owned"
         placed = [LedgerFact(AS_OF, fact)]
         assert isinstance(standing_of_undo(COMMAND, OWN, "me", AS_OF + 5, placed), Owned)
+
+
+@pytest.mark.parametrize("fact", TRIGGERS)
+def test_where_all_is_condemned_no_repeated_trigger_releases_an_undo_for_ever(fact: Fact) -> None:
+    placed = [LedgerFact(AS_OF + 1, fact)]
+    assert isinstance(standing_of_undo(replace(COMMAND, whole=True), OWN, "me", AS_OF + 2, placed), Owned)
 
 
 def test_ones_own_started_twice_on_the_ledger_is_not_a_stranger() -> None:

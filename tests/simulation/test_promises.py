@@ -35,6 +35,9 @@ MENDED = {
     1102527: "the judge took calls for equal that named different ids of earlier ones (its own fault)",
     1204062: "so it did where the earlier call had failed for the first process",
     1196140: "the harness gave one step two subjects, where a condemned one of the same call had taken (its own fault)",
+    1164181: "a workflow turned and condemned more between the plan of a retried undo and its start: it went first",
+    1257283: "so it did with an undo that was retried three epochs later",
+    1358521: "so it did where a person asked for the whole of what had succeeded",
 }
 """Seeds beyond those below that broke a promise once."""
 
@@ -44,7 +47,6 @@ OPEN = {
     1353755: "a call that is planned again, and came to something, is made again",
     1284807: "an effect is undone twice, under one key",
     1320364: "an effect stands, its workflow is COMPENSATED, and nobody is told",
-    1164181: "a workflow turns and condemns more between the plan of a retried undo and its start: it goes first",
     1229640: "an effect is undone before one that was made after it: the world's fault, it seems",
     1208573: "two undos are under way at once where one may be",
     1183853: "a child that stands alone is undone for a parent",

@@ -5,8 +5,9 @@ An undo, from the facts of its workflow between the command's `as_of` and one's 
 - *lost*, if another STARTED of the attempt, anything of a later attempt or generation, an end of the attempt, or
   UNDONE of an earlier one stands there. Nothing more is done, and nothing is written: it may be somebody else's.
 - *released*, if it is one's own but the command's ground has moved: a step of the workflow started, or a child of it
-  was announced (it may be built on this one), a person decided on this undo, an earlier generation turned out to be
-  done after all, or it was heard that the remote does an earlier attempt later.
+  was announced (it may be built on this one), more of the workflow may have been condemned (what goes before this one),
+  a person decided on this undo, an earlier generation turned out to be done after all, or it was heard that the remote
+  does an earlier attempt later.
 - *owned* otherwise.
 
 A record nobody can read may be another's STARTED, so the attempt counts as lost: writing RELEASED for an attempt that
@@ -113,6 +114,8 @@ def _moves(fact: Fact | None, command: UndoCommand, entry: UndoEntry) -> str | N
             fact.workflow_offset, command.workflow_offset
         ):
             return f"child {fact.child_workflow_id} was announced after the undo was planned"
+        case WorkflowEvent() | StepEvent() | Timeout() if _may_condemn(fact, command):
+            return "more of the workflow may have been condemned after the undo was planned"
         case Resolution() if _rules_on(fact, entry.step_id):
             return f"{fact.by} decided {fact.decision.value} after the undo was planned"
         case UndoEvent(step_id=entry.step_id, status=UndoStatus.UNDONE):
@@ -121,6 +124,26 @@ def _moves(fact: Fact | None, command: UndoCommand, entry: UndoEntry) -> str | N
             return f"the remote has taken attempt {fact.attempt}, which was heard after the undo was planned"
         case _:
             return None
+
+
+def _may_condemn(fact: WorkflowEvent | StepEvent | Timeout, command: UndoCommand) -> bool:
+    """Whether a trigger may have turned the workflow since the plan: an undo that is tried again would then go before
+    those of what its agent did since. A repeat can't release for ever: it names an ended epoch, or, a person's or
+    parent's request for the whole, finds all condemned."""
+    if command.whole or not _same_instance(fact.workflow_offset, command.workflow_offset):
+        return False
+    is_current = fact.epoch >= command.epoch
+    match fact:
+        case WorkflowEvent(status=WorkflowStatus.ROLLBACK_REQUESTED, savepoint=None) if fact.writer is not Party.AGENT:
+            return True  # in whatever epoch
+        case WorkflowEvent(status=WorkflowStatus.FAILED | WorkflowStatus.ROLLBACK_REQUESTED):
+            return is_current
+        case StepEvent(status=StepStatus.FAILED):  # it may have spent the failure budget
+            return is_current
+        case Timeout(kind=TimeoutKind.HEARTBEAT | TimeoutKind.DEADLINE):
+            return is_current
+        case _:
+            return False
 
 
 def _is_taken(fact: UndoEvent) -> bool:

@@ -16,6 +16,7 @@ from amends.processors.agenda import NEVER, Due
 from amends.processors.ladder import Rung, climb, span_of
 from amends.processors.runs import BOUNDS, Bounds, Run, ready
 from amends.processors.state import (
+    NOWHERE,
     CLOSED_PHASES,
     CLOSED_UNDO,
     UNDO_DUE,
@@ -184,6 +185,7 @@ def _run(workflow: Workflow, run: Run, as_of: int, now_ms: int) -> UndoCommand:
         at_once=safe and len(entries) > 1,
         timestamp_ms=now_ms,
         traceparent=header.traceparent,
+        whole=any(turn.final and turn.offset == NOWHERE for turn in header.turns),
     )
 
 

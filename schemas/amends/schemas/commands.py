@@ -55,6 +55,7 @@ class UndoCommand:
     timestamp_ms: int = 0
     traceparent: str | None = None
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
+    whole: bool = False  # all of the workflow is condemned, so that no trigger condemns more
 
 
 @quick
