@@ -92,6 +92,7 @@ UNDO_FACTS: Mapping[str, Callable[[Ledger], object]] = {
     "FAILED, by who is not the owner": lambda on: on.undo("x", UndoStatus.FAILED, owner="another"),
     "UNDONE, by who is not the owner": lambda on: on.undo("x", UndoStatus.UNDONE, owner="another"),
     "a person: retry": _rule(Decision.RETRY),
+    "a person: edit_args": lambda on: on.resolve("x", Decision.EDIT_ARGS, writer=Party.PERSON, undo_arguments=b"{}"),
     "a person: mark_undone": _rule(Decision.MARK_UNDONE),
     "a person: accept_loss": _rule(Decision.ACCEPT_LOSS),
 }

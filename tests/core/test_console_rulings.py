@@ -86,7 +86,8 @@ def placed(ledger: Ledger) -> list[Placed]:
 
 
 def decide(ledger: Ledger, incident: Incident, decision: Decision, phase: Phase = Phase.TURNED) -> None:
-    ruling = Ruling(decision, "ann", "seen at the remote", "pi_1")
+    given = b'{"id": "re_7"}' if decision is Decision.EDIT_ARGS else None
+    ruling = Ruling(decision, "ann", "seen at the remote", "pi_1", given)
     for fact in resolutions(incident, ruling, phase=phase, placed=placed(ledger), unread=(), now_ms=ledger.now_ms):
         assert (fact.by, fact.writer, fact.reason) == ("ann", Party.PERSON, "seen at the remote")
         tool = fact.attributes.get(TOOL_MENDED)
@@ -104,6 +105,7 @@ def test_each_decision_an_incident_takes_closes_it(kind: str, decision: Decision
     assert ledger.incidents() == {kind: "CLOSED"}
     expected = {
         Decision.RETRY: "TURNED",
+        Decision.EDIT_ARGS: "TURNED",
         Decision.PRESENT: "TURNED",
         Decision.ACCEPT_LOSS: "CLOSED_WITH_LOSS",
     }
@@ -187,7 +189,7 @@ def test_each_record_that_nobody_could_read_is_ruled_on_once_even_that_of_a_star
 def test_the_incident_names_the_command_that_decides_it_and_says_nothing_of_an_undo_never_attempted() -> None:
     failed = incident_of(led_to("undo_failed"), "undo_failed")
     assert f"amends incidents resolve {failed.incident_id[:8]} --decision DECISION --reason TEXT" in failed.detail
-    assert "(DECISION: retry, mark-undone, accept-loss)" in failed.detail
+    assert "(DECISION: retry, edit-args, mark-undone, accept-loss)" in failed.detail
     assert "The undo's key at the remote: amends-undo-" in failed.detail
     for kind in ("no_undo", "irreversible", "arguments_missing"):
         detail = incident_of(led_to(kind), kind).detail

@@ -34,6 +34,7 @@ class Choice(StrEnum):
     """The decisions, as they are spelt here."""
 
     RETRY = word_of(Decision.RETRY)
+    EDIT_ARGS = word_of(Decision.EDIT_ARGS)
     MARK_UNDONE = word_of(Decision.MARK_UNDONE)
     MARK_ABSENT = word_of(Decision.MARK_ABSENT)
     PRESENT = word_of(Decision.PRESENT)
@@ -139,16 +140,21 @@ def resolve(
     reason: Reason,
     by: By = None,
     evidence: Annotated[str, typer.Option("--evidence", help="What was seen: a link, a number at the remote.")] = "",
+    arguments: Annotated[
+        str | None, typer.Option("--arguments", help="edit-args: what the undo is to run with, a JSON object.")
+    ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
     kafka: Kafka = None,
 ) -> None:
-    """Decide an incident. retry: try its undo again. mark-undone: it was undone by hand. present, mark-absent: the call
-    happened, or did not. accept-loss: it stays as it is. It counts for the version that was shown, for no later one."""
+    """Decide an incident. retry: try its undo again. edit-args: try it with other arguments. mark-undone: it was undone
+    by hand. present, mark-absent: the call happened, or did not. accept-loss: it stays as it is. It counts for the
+    version that was shown, for no later one."""
     require_reason(reason)
     row, settings = _find(kafka, incident), kafka_settings(kafka)
-    ruling = Ruling(Decision(decision.value.replace("-", "_")), by or user_of_machine(), reason, evidence)
+    given = None if arguments is None else arguments.strip().encode()
+    ruling = Ruling(Decision(decision.value.replace("-", "_")), by or user_of_machine(), reason, evidence, given)
     try:
         facts = decide(settings, row, ruling)
     except Refused as refused:
@@ -171,6 +177,7 @@ def _show_decision(row: Incident, ruling: Ruling, facts: list[Resolution]) -> No
             ("decision", word_of(ruling.decision)),
             ("records at", unread),
             ("attempts", ", ".join(facts[0].attempts)),
+            ("arguments", "" if ruling.arguments is None else ruling.arguments.decode()),
             ("by", ruling.by),
             ("reason", ruling.reason),
             ("evidence", ruling.evidence),

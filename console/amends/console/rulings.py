@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from amends.console.steps import Placed, StepRow, steps_of
 from amends.schemas.commands import Incident, IncidentState, Phase
 from amends.schemas.decisions import ACKNOWLEDGED, BREAKER_OPEN, KIND, TOOL_MENDED, decisions_for, word_of
+from amends.schemas.edited import why_unfit
 from amends.schemas.facts import Decision, Party, Resolution, StepStatus
 
 EVIDENCE = frozenset({Decision.PRESENT, Decision.MARK_ABSENT})
@@ -25,6 +26,7 @@ class Ruling:
     by: str
     reason: str
     evidence: str = ""
+    arguments: bytes | None = None  # edit_args: a JSON object
 
 
 class Refused(Exception):  # noqa: N818 - it says what is true
@@ -55,6 +57,7 @@ def resolutions(
         Refused: the incident takes no such ruling.
     """
     _check_kind(incident, ruling)
+    _check_arguments(ruling)
     if incident.kind == "unreadable":
         return [_resolution(incident, ruling, now_ms, unread_offset=o) for o in _to_rule_on(unread, placed)]
     if ruling.decision in EVIDENCE:
@@ -77,6 +80,16 @@ def _check_kind(incident: Incident, ruling: Ruling) -> None:
     if ruling.decision not in possible:
         words = ", ".join(word_of(decision) for decision in possible)
         raise Refused(f"an incident of the kind {incident.kind!r} can be decided by: {words}")
+
+
+def _check_arguments(ruling: Ruling) -> None:
+    if ruling.decision is not Decision.EDIT_ARGS:
+        if ruling.arguments is not None:
+            raise Refused(f"only {word_of(Decision.EDIT_ARGS)} takes arguments")
+        return
+    unfit = why_unfit(ruling.arguments)
+    if unfit is not None:
+        raise Refused(f"these can't be the arguments of an undo: {unfit} (--arguments takes a JSON object)")
 
 
 def _attempts(incident: Incident, ruling: Ruling, placed: Sequence[Placed]) -> tuple[str, ...]:
@@ -131,6 +144,7 @@ def _resolution(
         attempts=attempts,
         reason=ruling.reason,
         evidence=ruling.evidence,
+        undo_arguments=ruling.arguments,
         unread_offset=unread_offset,
         timestamp_ms=now_ms,
         attributes=_attributes(incident),

@@ -23,6 +23,7 @@ from amends.processors import (
     children,
     closing,
     diagnosis,
+    editing,
     failing,
     turning,
     undos,
@@ -447,6 +448,8 @@ def _fold_resolution(workflow: Workflow, fact: Resolution, offset: int, at_ms: i
         after = _unless_absent(attempts.fold_evidence(step, fact, offset, at_ms), at_ms)
     elif fact.decision in (Decision.APPROVE, Decision.REJECT):
         after = approving.after_ruling(workflow, step, fact, at_ms)
+    elif fact.decision is Decision.EDIT_ARGS:
+        after = editing.fold_edit(step, fact, workflow.contract_of(step), offset, at_ms)
     else:
         after = undos.fold_ruling(step, fact, workflow.contract_of(step), offset, at_ms)
     put(workflow, after, offset, at_ms)

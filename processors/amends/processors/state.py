@@ -131,6 +131,8 @@ class Undo:
     late: bool = False  # a person had it tried again though its window had closed
     accepted_attempt: int = NOWHERE  # the one that the remote took, to do it later
     accepted_until_ms: int = 0  # how long it may take; until then "still there" means "not yet"
+    edited_by: str = ""  # who gave the arguments it runs with
+    edited_offset: int = NOWHERE  # where that ruling stands; NOWHERE: they are those of its call
 
 
 @dataclass(frozen=True)

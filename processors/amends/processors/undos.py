@@ -135,7 +135,8 @@ def fold_ruling(step: Step, fact: Resolution, contract: Contract | None, offset:
         return step
     if fact.decision is Decision.RETRY:
         possible = undo.state is UndoState.DEAD and can_be_run(step, contract)
-        return _retried(step, undo, fact, contract, at_ms) if possible else step
+        fresh = not undo.doubt and bool(undo.started)
+        return granted_anew(step, undo, fact.by, contract, at_ms, fresh=fresh) if possible else step
     if fact.decision not in (Decision.MARK_UNDONE, Decision.ACCEPT_LOSS) or undo.state in CLOSED_UNDO:
         return step
     if undo.state is UndoState.OPEN:
@@ -326,8 +327,12 @@ def _ruled(step: Step, undo: Undo, offset: int, at_ms: int) -> Step:
     return _without_troubles(replace(step, undo=closed), at_ms, by)
 
 
-def _retried(step: Step, undo: Undo, fact: Resolution, contract: Contract | None, at_ms: int) -> Step:
-    fresh = not undo.doubt and bool(undo.started)
+def granted_anew(step: Step, undo: Undo, by: str, contract: Contract | None, at_ms: int, *, fresh: bool) -> Step:
+    """Return the step with an undo that a person brings back, with a new budget.
+
+    Args:
+        fresh: in the next generation, thus under a key of its own: nothing of the old one may have taken.
+    """
     forgotten_ms = forgotten_at_ms(undo, contract)
     first_use = fresh or (forgotten_ms is not None and at_ms >= forgotten_ms)  # a person takes it on himself
     granted = replace(
@@ -345,7 +350,7 @@ def _retried(step: Step, undo: Undo, fact: Resolution, contract: Contract | None
         accepted_attempt=NOWHERE,
         accepted_until_ms=0,
     )
-    return _without_troubles(replace(step, undo=granted), at_ms, fact.by)
+    return _without_troubles(replace(step, undo=granted), at_ms, by)
 
 
 def _granted(undo: Undo, not_before_ms: int) -> Undo:

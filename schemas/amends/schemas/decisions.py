@@ -14,14 +14,14 @@ BREAKER_OPEN = "breaker_open"
 
 DECISIONS: Mapping[str, tuple[Decision, ...]] = MappingProxyType(
     {
-        "undo_failed": (Decision.RETRY, *_BY_HAND),
+        "undo_failed": (Decision.RETRY, Decision.EDIT_ARGS, *_BY_HAND),
         "changed_since": (Decision.RETRY, *_BY_HAND),
         "unknown": (Decision.PRESENT, Decision.MARK_ABSENT, *_BY_HAND),
         "irreversible": _BY_HAND,
         "unclassified": _BY_HAND,
         "no_undo": _BY_HAND,
-        "arguments_missing": _BY_HAND,
-        "window_closed": (Decision.RETRY, *_BY_HAND),
+        "arguments_missing": (Decision.EDIT_ARGS, *_BY_HAND),
+        "window_closed": (Decision.RETRY, Decision.EDIT_ARGS, *_BY_HAND),
         "window_closing": _BY_HAND,
         "child_waits": (Decision.RETRY, *_BY_HAND),
         "unreadable": (Decision.MARK_ABSENT,),
