@@ -171,6 +171,24 @@ def test_a_record_that_is_too_large_is_certainly_not_written(settings: KafkaSett
         publisher.publish_sync(settings.topics.ledger, key=b"k", value=bytes(3_000_000))
 
 
+def test_answers_that_are_gathered_come_at_once_to_who_flushes(settings: KafkaSettings) -> None:
+    answers: list[Ack | WriteError] = []
+    came = threading.Event()
+
+    def note(answer: Ack | WriteError) -> None:
+        answers.append(answer)
+        came.set()
+
+    with Publisher(settings, gather_ms=60_000) as publisher:
+        publisher.send(settings.topics.ledger, key=b"k", value=b"first", on_done=note)
+        assert came.wait(20)
+        publisher.send(settings.topics.ledger, key=b"k", value=b"second", on_done=note)
+        assert publisher.flush(20_000) == 0
+        assert [type(answer) for answer in answers] == [Ack, Ack]
+        publisher.send(settings.topics.ledger, key=b"k", value=b"third", on_done=note)
+    assert [type(answer) for answer in answers] == [Ack, Ack, Ack], "nor does it keep who closes waiting"
+
+
 def test_a_closed_publisher_refuses(settings: KafkaSettings) -> None:
     publisher = Publisher(settings)
     publisher.close()

@@ -292,6 +292,54 @@ def test_a_clock_that_jumped_an_hour_ahead_and_back_stops_no_timer() -> None:
     assert proposals < 20
 
 
+def rolled_back(workflow_id: str, offset: int) -> WorkflowEvent:
+    status = WorkflowStatus.ROLLBACK_REQUESTED
+    return WorkflowEvent(workflow_id, 0, status, workflow_offset=offset, writer=Party.PERSON, by="ann")
+
+
+def test_a_tenure_knows_when_its_fold_is_due_after_all_that_moves_it() -> None:
+    tenure, offsets, then_ms = Tenure(0, Partition(0, Terms(grace_ms=300_000)), 0), count(), 1_000_000
+    entries: list[Entry] = []
+    seen: list[int | None] = []
+
+    def append(fact: Fact, at_ms: int) -> None:
+        entries.append(Entry(next(offsets), at_ms, fact.workflow_id.encode(), encode(fact)))
+        tenure.take(entries[-1])
+
+    def look() -> None:
+        assert tenure.next_due_ms() == tenure.fold.next_due_ms()
+        seen.append(tenure.next_due_ms())
+
+    late_ms = then_ms + 400_000
+    look()
+    for fact, at_ms in (
+        (WorkflowEvent("w", 0, WorkflowStatus.STARTED, lease_ms=LEASE_MS), then_ms),
+        (WorkflowEvent("w", 0, WorkflowStatus.SUCCEEDED), then_ms + 1),
+        (WorkflowEvent("v", 0, WorkflowStatus.STARTED, lease_ms=LEASE_MS), then_ms + 2),
+        (WorkflowEvent("v", 0, WorkflowStatus.SUCCEEDED), then_ms + 3),
+        (WorkflowEvent("other", 0, WorkflowStatus.STARTED, lease_ms=LEASE_MS), late_ms),
+        (rolled_back("w", 0), late_ms + 1),  # of one that was forgotten
+    ):
+        append(fact, at_ms)
+        look()
+        tenure.emissions(at_ms, timers=True)
+        look()
+    assert seen[-1] == 0, "it wants something read again"
+    stretch = tenure.refolding()
+    look()
+    assert stretch is not None
+    if stretch.from_ms is not None:
+        stretch.located(0)
+    stretch.begins_at(0)
+    for entry in entries[stretch.from_offset : stretch.to_offset + 1]:
+        stretch.take(entry)
+    append(rolled_back("v", 2), late_ms + 2)  # the next to be read again, once this is done
+    look()
+    tenure.refolded(stretch)
+    look()
+    assert seen[-1] == 0 != seen[-2]
+
+
 # --- who only looks on ------------------------------------------------------------------------------------------------
 
 

@@ -120,9 +120,14 @@ class Places:
 
 
 class Client:
-    """A producer and the thread that polls it. `broken` once the client says its error is fatal."""
+    """A producer and the thread that polls it. `broken` once the client says its error is fatal.
 
-    def __init__(self, settings: KafkaSettings, *, deadline_ms: int, queue_max: int) -> None:
+    Args:
+        gather_ms: after answers, so long is left for more to come: each time the thread wakes it fights the others for
+            the interpreter. A flush does not wait for it.
+    """
+
+    def __init__(self, settings: KafkaSettings, *, deadline_ms: int, queue_max: int, gather_ms: int = 0) -> None:
         self.pid = os.getpid()
         self.broken = False
         self.done: list[Pending] = []
@@ -131,6 +136,8 @@ class Client:
         self._undecided: list[tuple[_Delivery, KafkaError, str, float]] = []
         self._answered = threading.Condition()
         self._open = 0
+        self._gather_s = gather_ms / 1000
+        self._hurry = threading.Event()
         self._stop = False
         self._heard = ""
         # A failure is decided by the report after it, which may be a little late.
@@ -182,9 +189,13 @@ class Client:
 
     def flush(self, deadline_ms: int) -> int:
         """Wait until nothing is open; return how many still are."""
-        with self._answered:
-            self._answered.wait_for(lambda: self._open == 0, deadline_ms / 1000)
-            return self._open
+        self._hurry.set()
+        try:
+            with self._answered:
+                self._answered.wait_for(lambda: self._open == 0, deadline_ms / 1000)
+                return self._open
+        finally:
+            self._hurry.clear()
 
     def retire(self) -> None:
         """Answer what is open, in the background, and end."""
@@ -199,6 +210,7 @@ class Client:
                 self._producer.purge()
             self.flush(POLL_MS + int(self._report_wait_s * 1000) + POLL_MS)
         self._stop = True
+        self._hurry.set()
         self._thread.join()
 
     def failed(self, delivery: _Delivery, error: KafkaError, message: Message) -> None:
@@ -229,6 +241,8 @@ class Client:
                 self._give_up_on_reports(time.monotonic() - self._report_wait_s)
             if self.done:
                 self._hand_over()
+                if self._gather_s:
+                    self._hurry.wait(self._gather_s)
         self._give_up_on_reports(time.monotonic())
         self._hand_over()
 

@@ -39,14 +39,18 @@ class Publisher:
     Args:
         deadline_ms: every write has its answer by then, or up to a third of a second later.
         queue_max: how many records may wait for their answer; more are refused (`send`) or wait (`publish`).
+        gather_ms: answers may come so much later, many at once. For one whose answers nobody waits for: it costs less.
     """
 
-    def __init__(self, settings: KafkaSettings, *, deadline_ms: int = 10_000, queue_max: int = 100_000) -> None:
+    def __init__(
+        self, settings: KafkaSettings, *, deadline_ms: int = 10_000, queue_max: int = 100_000, gather_ms: int = 0
+    ) -> None:
         if deadline_ms < 100:
             raise ValueError(f"deadline_ms must be 100 or more, not {deadline_ms}: a broker needs time to answer")
         self._settings = settings
         self._deadline_ms = deadline_ms
         self._queue_max = queue_max
+        self._gather_ms = gather_ms
         self._older = None if settings.records_of is None else older(settings.records_of)
         self._client: Client | None = None
         self._closed = False
@@ -252,7 +256,9 @@ class Publisher:
                 if not client.broken:
                     return client
                 client.retire()
-            self._client = Client(self._settings, deadline_ms=self._deadline_ms, queue_max=self._queue_max)
+            self._client = Client(
+                self._settings, deadline_ms=self._deadline_ms, queue_max=self._queue_max, gather_ms=self._gather_ms
+            )
             return self._client
 
     def _forget_after_fork(self) -> None:

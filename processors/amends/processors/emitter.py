@@ -19,6 +19,10 @@ logger = logging.getLogger(__name__)
 REFUSED_FOR_GOOD = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"})
 """Answers to an emission that would be the same the next time."""
 
+GATHER_MS = 20
+"""How much later confirmations may come, many at once: only checkpoints wait for them, and those come a
+tenth of a second apart or more."""
+
 NO_RIGHT = frozenset({"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"})
 
 
@@ -35,7 +39,9 @@ class Emitter:
     """
 
     def __init__(self, kafka: KafkaSettings, *, deadline_ms: int, queue_max: int) -> None:
-        self._publisher = Publisher(letting_through(kafka), deadline_ms=deadline_ms, queue_max=queue_max)
+        self._publisher = Publisher(
+            letting_through(kafka), deadline_ms=deadline_ms, queue_max=queue_max, gather_ms=GATHER_MS
+        )
         self._large = Publisher(compressing(kafka), deadline_ms=deadline_ms, queue_max=queue_max)  # opens at first use
         self._answers: deque[tuple[Tenure, int, Ack | WriteError]] = deque()
         self.unconfirmed = 0

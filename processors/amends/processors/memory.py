@@ -137,7 +137,7 @@ class MemoryEngine:
         """Read the next stretch of the ledger that the fold wants for workflows it had forgotten, and return whether
         there was one."""
         held = self._held[partition]
-        stretch = held.tenure.fold.refolding()
+        stretch = held.tenure.refolding()
         if stretch is None:
             return False
         if stretch.from_ms is not None:

@@ -86,7 +86,7 @@ class Serving:
     def fold_again(self) -> None:
         """Have read what was forgotten and is wanted again; take what was read."""
         for tenure in self._held:
-            stretch = tenure.fold.refolding()
+            stretch = tenure.refolding()
             if stretch is not None:
                 self._rereader.want(tenure, stretch)
         for tenure, read in self._rereader.take():

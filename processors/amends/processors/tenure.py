@@ -40,6 +40,8 @@ class Tenure:
         "_appended_at_ms",
         "_changed",
         "_cut",
+        "_due_at_ms",
+        "_due_is_known",
         "_emitted",
         "_kept_to",
         "_unconfirmed",
@@ -61,6 +63,8 @@ class Tenure:
         self._emitted = 0
         self._unconfirmed: dict[int, None] = {}  # in the order of emission
         self._unkept: dict[bytes, bytes | None] = dict.fromkeys(drop)
+        self._due_at_ms: int | None = None
+        self._due_is_known = False  # asked at every turn of a loop, and the fold has much to look at for it
         self._cut: Cut | None = None
 
     # --- facts in ---------------------------------------------------------------------------------------------------
@@ -76,6 +80,7 @@ class Tenure:
         if record.offset > self.next_offset:
             raise LedgerHoleError(hole_in_words(self.partition, self.next_offset, record.offset))
         self.fold.fold(record)
+        self._due_is_known = False
         self.next_offset = record.offset + 1
         if record.appended_at_ms < self._appended_at_ms - CLOCK_JUMP_MS:
             self.folded_time_ms = record.appended_at_ms
@@ -90,20 +95,34 @@ class Tenure:
     def refolded(self, stretch: Stretch) -> None:
         """A stretch of the ledger that the fold wanted was read to its end."""
         self.fold.refolded(stretch)
+        self._due_is_known = False
         self._changed = True
+
+    def refolding(self) -> Stretch | None:
+        """Return a stretch of the ledger that the fold wants read again, once; `refolded` takes it back."""
+        if self._due_at_ms == 0:  # as it is where one is wanted
+            self._due_is_known = False
+        return self.fold.refolding()
 
     # --- emissions out ----------------------------------------------------------------------------------------------
 
     def due(self, now_ms: int) -> bool:
         """Return whether the fold may have something to send without a new fact."""
-        due_at_ms = self.fold.next_due_ms()
+        due_at_ms = self.next_due_ms()
         return due_at_ms is not None and due_at_ms <= now_ms
+
+    def next_due_ms(self) -> int | None:
+        """Return when the fold may have something to send without a new fact, None if never."""
+        if not self._due_is_known:
+            self._due_at_ms, self._due_is_known = self.fold.next_due_ms(), True
+        return self._due_at_ms
 
     def emissions(self, now_ms: int, *, timers: bool) -> list[tuple[int, Emission]]:
         """Return what must be sent now, each with its number, which `confirm` takes back. With `timers` the ledger's
         time is looked at too."""
         found = list(self.fold.timeouts(self.folded_time_ms)) if timers and self.folded_time_ms >= 0 else []
         found.extend(self.fold.outputs(now_ms))
+        self._due_is_known = False
         numbered = list(enumerate(found, start=self._emitted))
         self._emitted += len(numbered)
         self._unconfirmed.update((number, None) for number, _ in numbered)

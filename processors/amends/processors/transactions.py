@@ -163,7 +163,7 @@ class TransactionalEngine:
             due_in_ms = keeper.due_in_ms(now_ms)
             if due_in_ms is not None:
                 wait_ms = min(wait_ms, due_in_ms)
-            due_at_ms = keeper.tenure.fold.next_due_ms()
+            due_at_ms = keeper.tenure.next_due_ms()
             if due_at_ms is not None:
                 wait_ms = min(wait_ms, max(due_at_ms, keeper.look_again_at_ms, now_ms) - now_ms)
         return wait_ms
