@@ -16,6 +16,7 @@ from amends.processors.terms import Terms
 from amends.schemas.codec import encode
 from amends.schemas.commands import DeadLetter, Incident, UndoCommand, WorkflowEcho
 from amends.schemas.contract import Contract, Idempotency
+from amends.schemas.data_flow import RULES, id_digest
 from amends.schemas.decisions import BREAKER_OPEN, TOOL_MENDED
 from amends.schemas.facts import (
     ACCEPTED,
@@ -457,6 +458,29 @@ def test_what_was_commanded_and_has_not_begun_gives_its_place_to_what_is_undone_
     assert ledger.commanded()[-1] == [("w.pay", 0, 0)]  # and nobody has begun it
     ledger.resolve("w.book", Decision.RETRY, writer=Party.PERSON)
     assert ledger.commanded()[-1][0][0] == "w.book"
+    assert ledger.partition.undos_waiting() == 0
+
+
+def test_what_is_left_of_a_run_is_not_commanded_on_the_place_of_what_has_begun_of_it() -> None:
+    """Seen by the simulation (seed 1345979): two were under way at a lane that bears one."""
+    ledger = ledger_of(lane_undos_max=1)
+    ledger.start(lease_ms=10_000_000)
+    for contract in (TOOL, OTHER):  # that have nothing to do with one another
+        uses = (id_digest(contract.tool_name),)
+        ledger.started(contract.tool_name, contract, data_flow=RULES, uses=uses)
+        ledger.ended(contract.tool_name, StepStatus.SUCCEEDED, data_flow=RULES)
+    ledger.did("ship", contract_of("ship"))  # and what may be built on both
+    ledger.said(WorkflowStatus.FAILED)
+    run = [("ship", 0, 0), ("book", 0, 0), ("pay", 0, 0)]
+    assert ledger.commanded() == [run]
+    ledger.undo("ship", UndoStatus.STARTED)
+    ledger.undo("ship", UndoStatus.UNDONE)
+    ledger.undo("book", UndoStatus.STARTED, lease_ms=60_000)
+    ledger.wait(30_000)
+    assert ledger.commanded() == [run]
+    ledger.undo("book", UndoStatus.UNDONE)
+    ledger.wait(6_000)
+    assert ledger.commanded()[-1] == [("pay", 0, 0)]
     assert ledger.partition.undos_waiting() == 0
 
 

@@ -4,6 +4,7 @@ the fold."""
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Set
 from typing import TypeGuard
 
 from tests.simulation.decoding import decoded
@@ -46,9 +47,10 @@ def _names_another(fact: Fact, epoch: int) -> TypeGuard[WorkflowEvent | Timeout]
 
 
 class Case:
-    """The ledger of one partition. An instance of a workflow is known by where it began."""
+    """The ledger of one partition. An instance of a workflow is known by where it began. `reached` are the deliveries
+    of undos that came to ask a remote: the others were stale, lost or late, and left it alone."""
 
-    def __init__(self, ledger: list[StoredRecord], terms: Terms, number: int = 0) -> None:
+    def __init__(self, ledger: list[StoredRecord], terms: Terms, reached: Set[str], number: int = 0) -> None:
         self.fold = Partition(number, terms)
         self.steps: dict[str, str] = {}  # forward key -> step
         self.workflow_ids: dict[str, str] = {}  # by step
@@ -78,6 +80,7 @@ class Case:
         self._ended: set[tuple[str, int, int]] = set()
         self._undone: set[tuple[str, int]] = set()  # step and generation
         self._epochs: dict[int, int] = {}
+        self._reached = reached
         self._ledger = ledger
         for record in ledger:
             self._take(record)
@@ -147,8 +150,8 @@ class Case:
             return
         if all(fact.owner != owner for _, owner, _ in self.undo_started[fact.step_id]):  # a repeat began nothing
             self.undo_started[fact.step_id].append((offset, fact.owner, fact.generation))
-        if attempt in self._ended or attempt[:2] in self._undone:
-            return
+        if attempt in self._ended or attempt[:2] in self._undone or fact.owner not in self._reached:
+            return  # nothing is under way where no remote was asked: places are what a remote bears (decision 0027)
         self._under_way.setdefault(attempt, (fact.tool_name, fact.owner))  # who comes later does nothing
         at_once = set(self._under_way.values())  # a run does one after another, though all may be STARTED
         of_tool = [owner for tool, owner in at_once if tool == fact.tool_name]

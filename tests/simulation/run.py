@@ -423,7 +423,12 @@ class Run:
     def _verdict(self, rest: bool) -> Verdict:
         pipeline, mix = self.pipeline, self.scenario.mix
         cases = [
-            Case(pipeline.broker.read(pipeline.topics.ledger, side.number), pipeline.terms, side.number)
+            Case(
+                pipeline.broker.read(pipeline.topics.ledger, side.number),
+                pipeline.terms,
+                pipeline.world.reached,
+                side.number,
+            )
             for side in self.sides
         ]
         beliefs: list[dict[str, Belief]] = [{} for _ in self.sides]

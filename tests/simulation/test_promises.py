@@ -38,6 +38,12 @@ MENDED = {
     1164181: "a workflow turned and condemned more between the plan of a retried undo and its start: it went first",
     1257283: "so it did with an undo that was retried three epochs later",
     1358521: "so it did where a person asked for the whole of what had succeeded",
+    1345979: "what was left of a run was commanded on the place of what had begun of it",
+    1310526: "so it was where what had begun was never acknowledged",
+    1208573: "the judge took an undo for under way that was stale, and left its remote alone (its own fault)",
+    1273985: "so it did with one that could not be read back",
+    1300209: "so it did with others that were stale",
+    1324805: "so it did with one that was lost",
 }
 """Seeds beyond those below that broke a promise once."""
 
@@ -48,7 +54,6 @@ OPEN = {
     1284807: "an effect is undone twice, under one key",
     1320364: "an effect stands, its workflow is COMPENSATED, and nobody is told",
     1229640: "an effect is undone before one that was made after it: the world's fault, it seems",
-    1208573: "two undos are under way at once where one may be",
     1183853: "a child that stands alone is undone for a parent",
     1287959: "where a parent asked last is not what the ledger makes of it",
 }

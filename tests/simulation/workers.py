@@ -187,12 +187,15 @@ class WorkerProcess(Process):
                 found = self._read_back(command, effect)
                 schedule.after(pipeline.delay_ms(2), lambda: answer(found), self)
             case asks.CallUndo():
+                pipeline.world.reached.add(owner)
                 self._undo(effect, owner, answer)
             case asks.CallForward():
                 self._call(effect, owner, answer)
             case asks.AskVerify():
+                pipeline.world.reached.add(owner)
                 schedule.after(pipeline.delay_ms(), lambda: answer(self._verify(effect)), self)
             case asks.Compare():
+                pipeline.world.reached.add(owner)
                 schedule.after(pipeline.delay_ms(), lambda: answer(self._compare(effect, owner)), self)
             case asks.AskProbe():
                 schedule.after(pipeline.delay_ms(), lambda: answer(self._probe(effect.command)), self)

@@ -269,6 +269,7 @@ class World:
         self._registers: dict[str, Written] = {}
         self.pending: Counter[str] = Counter()  # what was taken and is neither done nor dropped, by forward key
         self.undoing: dict[int, list[str]] = defaultdict(list)  # who asked for undos that were taken, by deed
+        self.reached: set[str] = set()  # deliveries that asked a remote anything of an undo
         self._looked: dict[str, int] = {}  # who is about to undo something, and when he looked last
 
     def call(

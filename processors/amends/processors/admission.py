@@ -232,10 +232,12 @@ class Admission:
     def _places_for(self, slot: Slot, workflow: Workflow, command: UndoCommand, now_ms: int) -> list[Place]:
         """Take a place for each undo of a run that may be commanded now; none: the workflow waits at a gate."""
         before = self._before(slot, workflow.by_id[command.entries[0].step_id])
+        asked = {workflow.by_id[member.step_id] for member in command.entries}
+        begun_of_run = [p for p in before or () if p.number in workflow.undoing and p.number not in asked]
         header = workflow.header
         turn = (header.turns[-1].at_ms if header.turns else header.turned_at_ms, header.started_offset)
         lane = self._lane(command.lane)
-        has_place = before is not None
+        has_place = before is not None and not begun_of_run  # one after another is what a run has its places for
         if not self._passes(lane, slot, turn, now_ms, None, has_place=has_place):
             return []
         places: list[Place] = []
@@ -257,8 +259,11 @@ class Admission:
         if before is not None:
             self._held[slot].remove(before)
             for place in before:
-                place.tool.taken -= 1
-                place.lane.taken -= 1
+                if place not in begun_of_run:
+                    place.tool.taken -= 1
+                    place.lane.taken -= 1
+            if begun_of_run:
+                self._held[slot].append(begun_of_run)
         self._take(slot, places)
         return places
 
