@@ -334,6 +334,36 @@ def test_a_late_failure_of_an_earlier_attempt_says_nothing_of_the_one_that_was_t
     assert ledger.step("t").undo == before
 
 
+def test_what_is_heard_to_be_taken_behind_the_word_that_it_will_not_be_done_is_waited_for_no_more() -> None:
+    """Seen by the simulation (seed 1326485): its time stood for that of the next, which was sent beside it."""
+    ledger = condemned(contract(undo=Idempotency.NEITHER, verify=True))
+    undo(ledger, UndoStatus.STARTED, 0)
+    undo(ledger, UndoStatus.FAILED, 0, Failure("Remote", "dropped"))  # a callback is faster than its 202
+    undo(ledger, UndoStatus.UNKNOWN, 0, TAKEN)
+    ledger.wait(3_000)
+    assert not ledger.of(UndoCommand)[-1].entries[0].polls
+    ledger.wait(DONE_WITHIN_MS - 10_000, step_ms=1_000)
+    undo(ledger, UndoStatus.STARTED, 1)
+    undo(ledger, UndoStatus.UNKNOWN, 1, TAKEN)
+    ledger.wait(20_000, step_ms=1_000)
+    granted = ledger.of(UndoCommand)[-1].entries[0]
+    assert (granted.attempt, granted.polls) == (2, True)
+
+
+@pytest.mark.parametrize("kind", list(Idempotency))
+def test_each_attempt_that_a_remote_of_no_key_takes_has_a_time_of_its_own(kind: Idempotency) -> None:
+    ledger = condemned(contract(undo=kind, verify=True))
+    undo(ledger, UndoStatus.STARTED, 0)
+    ledger.wait(40_000, until=lambda: ledger.step("t").undo.attempt == 1)  # type: ignore[union-attr]
+    undo(ledger, UndoStatus.STARTED, 1)
+    undo(ledger, UndoStatus.UNKNOWN, 0, TAKEN)  # and nobody looked: the next was sent
+    before = ledger.step("t").undo.accepted_until_ms  # type: ignore[union-attr]
+    ledger.wait(5_000)
+    undo(ledger, UndoStatus.UNKNOWN, 1, TAKEN)
+    until_ms = ledger.step("t").undo.accepted_until_ms  # type: ignore[union-attr]
+    assert (until_ms > before) is (kind is Idempotency.NEITHER)  # the others know it for the one that they have
+
+
 def test_what_is_heard_to_be_taken_when_its_lease_has_run_out_is_polled_and_not_asked_for_again() -> None:
     """Seen by the simulation (seed 1053965): the remote did the first, and then the second."""
     ledger = condemned(contract(undo=Idempotency.NEITHER, verify=True))

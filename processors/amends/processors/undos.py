@@ -261,9 +261,13 @@ def _unknown(step: Step, undo: Undo, contract: Contract | None, offset: int, at_
 
 def _with_acceptance(undo: Undo, fact: UndoEvent, contract: Contract | None, at_ms: int) -> Undo:
     """The remote took the attempt, to do it later: the first time it says so, it has from then on. If it took one
-    before, and the time of that is over, it came to nothing: an attempt is spent, and the new one has its own time."""
+    before, and the time of that is over, it came to nothing: an attempt is spent, and the new one has its own time. So
+    has each that a remote of no key takes: it is another to it, whatever became of the one before."""
     taken = fact.error is not None and fact.error.type == ACCEPTED
-    if not taken or at_ms < undo.accepted_until_ms or contract is None or contract.undo is None:
+    if not taken or contract is None or contract.undo is None:
+        return undo
+    is_another = contract.undo.idempotency is Idempotency.NEITHER and fact.attempt > undo.accepted_attempt
+    if at_ms < undo.accepted_until_ms and not is_another:
         return undo
     spent, until_ms = undo.spent + (1 if undo.accepted_until_ms else 0), at_ms + contract.undo.accepted_ms
     return replace(undo, accepted_attempt=fact.attempt, accepted_until_ms=until_ms, spent=spent)
@@ -280,9 +284,10 @@ def _polled_at_ms(undo: Undo, contract: Contract, at_ms: int) -> int:
 
 def _taken_later(step: Step, undo: Undo, fact: UndoEvent, contract: Contract | None, at_ms: int) -> Step:
     """The remote took an attempt, to do it later, and that was heard when its lease had run out: what was granted
-    meanwhile looks whether it was done, and does not ask for it a second time."""
+    meanwhile looks whether it was done, and does not ask for it a second time. Where nothing is in doubt the remote has
+    said since that it will not do it."""
     is_news = fact.generation == undo.generation and undo.accepted_attempt < fact.attempt < undo.attempt
-    if not is_news or undo.state not in (UndoState.DUE, UndoState.OPEN):
+    if not (is_news and undo.doubt) or undo.state not in (UndoState.DUE, UndoState.OPEN):
         return step
     return replace(step, undo=_with_acceptance(undo, fact, contract, at_ms))
 
