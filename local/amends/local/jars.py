@@ -123,8 +123,9 @@ def server_properties(*, broker_port: int, controller_port: int, data: Path, set
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         "controlled.shutdown.enable": "false",
-        "num.network.threads": "2",
-        "num.io.threads": "4",
+        # Of few cores, which all parts share: each further thread is one more to be woken for a request.
+        "num.network.threads": "1",
+        "num.io.threads": "2",
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
         "log.cleaner.backoff.ms": "1000",
         "log.index.size.max.bytes": str(1024 * 1024),

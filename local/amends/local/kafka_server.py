@@ -224,7 +224,15 @@ def _apache(apache: jars.ApacheKafka, *, quick_start: bool, setup: BrokerSetup) 
             shutil.copytree(apache.formatted, data)
         text = jars.server_properties(broker_port=port, controller_port=free_port(), data=data, setup=setup)
         settings.write_text(text, encoding="utf-8")
-        options = ["-Xmx512m", "-Xms128m", "-XX:-UsePerfData", "-Djava.awt.headless=true"]
+        # The serial collector: no threads beside those that work, on cores that all parts share.
+        options = [
+            "-Xmx512m",
+            "-Xms256m",
+            "-Xmn160m",
+            "-XX:+UseSerialGC",
+            "-XX:-UsePerfData",
+            "-Djava.awt.headless=true",
+        ]
         if quick_start:
             options.append("-XX:TieredStopAtLevel=1")
         return [apache.java, *options, *setup.java_options, "-cp", apache.classpath, "kafka.Kafka", str(settings)]
