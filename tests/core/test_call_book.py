@@ -69,6 +69,20 @@ def test_a_call_that_another_process_gave_up_is_met_by_what_this_one_did() -> No
     assert met.step_id == mine.step_id
 
 
+def test_a_call_that_stands_is_met_though_another_process_made_it_anew_and_that_was_taken_back() -> None:
+    """Seen by the simulation (seed 1284807): it was done once more, beside what stood before the savepoint."""
+    book = CallBook("w")
+    mine = admitted(book, RUNNING, "a/1")
+    book.placed(noted(book, mine, StepStatus.STARTED), 7)
+    noted(book, mine, StepStatus.SUCCEEDED)
+    theirs = StepEvent("w", "theirs", "b/1", 1, StepStatus.STARTED, "shop.charge", call_id="the charge")
+    book.remember(((12, theirs), (13, replace(theirs, status=StepStatus.SUCCEEDED))))
+    turned = replace(RUNNING, epoch=2, turns=(EndedEpoch(0, 9), EndedEpoch(1, 9)))
+    met = book.admit(Admit(CONTRACT, "charge 1", "the charge", False, turned), "a/2", 0)
+    assert isinstance(met, Recorded)
+    assert met.step_id == mine.step_id
+
+
 def test_an_intent_that_comes_again_behind_a_savepoint_stands_where_it_stood() -> None:
     """Seen by the simulation (seed 604065): who resumed after a turn to the savepoint made the call once more."""
     before = CallBook("w")

@@ -223,7 +223,6 @@ class Deed:
     names: tuple[str, ...] = ()  # ids of the deeds that it was built on
     register: str = ""
     undone: list[Done] = field(default_factory=list)
-
     @property
     def id(self) -> str:
         return f"deed-{self.number:04d}"

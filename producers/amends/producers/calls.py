@@ -264,7 +264,8 @@ class CallBook:
 
     def _met(self, identity: str, standing: Standing) -> KnownStep | None:
         step = self._steps.get(self._newest.get(identity, ""))
-        if step is not None and not step.may_stand():  # another process may have given up what this one had done
+        if step is not None and (not step.may_stand() or step.condemned(standing.turns)):
+            # Another process may have given up what this one had done, or have made it anew behind what is taken back.
             others = (s for s in reversed(self._steps.values()) if s.call_id == identity and s.may_stand())
             step = next((s for s in others if not s.condemned(standing.turns)), step)
         if step is None or step.condemned(standing.turns):
