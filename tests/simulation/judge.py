@@ -138,7 +138,7 @@ def _of_deed(case: Case, deed: Deed, *, keeps_a1: bool) -> list[Broken]:
         broken.append(Broken(4, words))
     lost = step.undo is not None and step.undo.state is UndoState.LOSS
     told = lost or (_is_incident(step) and phase is not Phase.COMPENSATED)
-    if condemned and not count and not told and keeps_a1:
+    if condemned and deed.is_there and not told and keeps_a1:
         words = f"deed {deed.number} of {deed.tool} is still there, and nobody is told (it is {phase})"
         broken.append(Broken(1, words))
     if lost and phase is Phase.COMPENSATED and not count:
@@ -201,7 +201,7 @@ def _of_order(case: Case, world: World, deed: Deed) -> list[Broken]:
             continue
         if not case.was_condemned(workflow.header.started_offset, later, since):
             continue  # its agent went on beside what was given up on; a person had that tried again
-        if not other.undone or other.undone[0].at_ms > done.at_ms:
+        if other.gone_at_ms is None or other.gone_at_ms > done.at_ms:
             words = f"deed {deed.number} ({deed.tool}) was undone while deed {other.number} ({other.tool}) was there"
             broken.append(Broken(3, words))
     return broken
@@ -303,7 +303,7 @@ def _of_belief(case: Case, world: World, workflow: Workflow, belief: Belief) -> 
         return broken
     for call_id, told in belief.calls.items():
         subject = f"{header.workflow_id}/{call_id}"
-        there = [d for d in world.deeds if d.call == subject and d.is_there]
+        there = [d for d in world.deeds if d.call == subject and not d.undone]
         there = [d for d in there if not case.is_condemned(workflow, case.steps[d.reference])]
         if told is Told.DONE and not there:
             broken.append(Broken(7, f"{subject}: told that it was done, and it is not there"))

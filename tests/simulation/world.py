@@ -223,6 +223,8 @@ class Deed:
     names: tuple[str, ...] = ()  # ids of the deeds that it was built on
     register: str = ""
     undone: list[Done] = field(default_factory=list)
+    replaced_at_ms: int | None = None  # when a late repeat of an older deed wrote its value over this one's
+
     @property
     def id(self) -> str:
         return f"deed-{self.number:04d}"
@@ -239,7 +241,13 @@ class Deed:
 
     @property
     def is_there(self) -> bool:
-        return not self.undone
+        return self.gone_at_ms is None
+
+    @property
+    def gone_at_ms(self) -> int | None:
+        """Since when nothing is left of it."""
+        ends = [done.at_ms for done in self.undone[:1]]
+        return min(ends if self.replaced_at_ms is None else [*ends, self.replaced_at_ms], default=None)
 
 
 class Said(Enum):
@@ -281,9 +289,9 @@ class World:
             return known[0]
         if kind.call is NATURAL:
             there = self._find(tool, subject)
-            if there is not None and there.is_there:
+            if there is not None and not there.undone:
                 if kind.compares and not refuse:
-                    self._registers[register_of(given)] = Written(now_ms, there.id)
+                    self._set_again(register_of(given), there, now_ms)
                 return None if kind.compares and refuse else there
         if refuse:
             if kind.call is KEY and kind.keeps_refusals:
@@ -353,6 +361,16 @@ class World:
     def write_other(self, register: str, value: str, now_ms: int) -> None:
         """Somebody else sets a register."""
         self._registers[register] = Written(now_ms, value)
+
+    def _set_again(self, register: str, deed: Deed, now_ms: int) -> None:
+        """A repeat of a call sets what it set. What another had set since is there no more, and was not undone: a call
+        that sets what others set, too, is declared to do nothing when it is repeated, and that is true of it alone."""
+        value = self.read(register)
+        over = next((other for other in self.deeds if other is not deed and other.id == value), None)
+        if over is not None and over.is_there:
+            over.replaced_at_ms = now_ms
+        deed.replaced_at_ms = None
+        self._registers[register] = Written(now_ms, deed.id)
 
     def _put_back(self, deed: Deed, value: str, by: str, now_ms: int) -> None:
         there = self._registers[deed.register]
