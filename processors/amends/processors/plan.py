@@ -16,9 +16,9 @@ from amends.processors.agenda import NEVER, Due
 from amends.processors.ladder import Rung, climb, span_of
 from amends.processors.runs import BOUNDS, Bounds, Run, ready
 from amends.processors.state import (
-    NOWHERE,
     CLOSED_PHASES,
     CLOSED_UNDO,
+    NOWHERE,
     UNDO_DUE,
     Standing,
     Step,
