@@ -71,6 +71,7 @@ class Mix:
     budgets: dict[str, Any] = field(default_factory=dict[str, Any])  # terms of the fold: breakers, rates, bounds
     anew: int = 0  # how often the state of a partition is left behind, and built from the ledger
     containments: int = 0  # how often somebody has undone what agents did
+    edits: float = 0.0  # an undo that was given up on gets other arguments from the person who rules on it
     others: float = 0.0  # what an agent sets is set by somebody else, too
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 from tests.simulation.case import Case
 from tests.simulation.lives import Belief, Heard, Told
+from tests.simulation.people import EDITED_BY
 from tests.simulation.world import BY_HAND, Deed, World
 
 from amends.processors.partition import Partition
@@ -16,6 +17,8 @@ from amends.processors.workflow import Workflow
 from amends.producers import scope_flow
 from amends.schemas.commands import Phase
 from amends.schemas.contract import Effect, Idempotency
+from amends.schemas.keys import undo_key
+from amends.schemas.payload import decode_payload
 from amends.tools.errors import WorkflowTurned
 
 JITTER_MS = 20
@@ -35,7 +38,7 @@ class Broken:
 
 def judge(world: World, cases: Sequence[Case], beliefs: Sequence[dict[str, Belief]], *, keeps_a1: bool) -> list[Broken]:
     """Return what was broken, nothing if all promises are kept. Of each partition its case, and who believes what."""
-    broken = [Broken(2, words) for words in world.overwritten]
+    broken = [Broken(2, words) for words in (*world.overwritten, *world.asked_otherwise)]
     for deed in world.deeds:
         case = next((case for case in cases if deed.reference in case.steps), None)
         if case is None:
@@ -43,6 +46,7 @@ def judge(world: World, cases: Sequence[Case], beliefs: Sequence[dict[str, Belie
             continue
         broken.extend(_of_deed(case, deed, keeps_a1=keeps_a1))
         broken.extend(_of_order(case, world, deed))
+        broken.extend(_of_edit(case, world, deed))
     for case, believed in zip(cases, beliefs, strict=True):
         broken.extend(_of_workflows(case, world, believed))
     return broken
@@ -144,6 +148,19 @@ def _of_deed(case: Case, deed: Deed, *, keeps_a1: bool) -> list[Broken]:
     if lost and phase is Phase.COMPENSATED and not count:
         broken.append(Broken(1, f"deed {deed.number} of {deed.tool} is a loss, and its workflow is COMPENSATED"))
     return broken
+
+
+def _of_edit(case: Case, world: World, deed: Deed) -> list[Broken]:
+    """An undo to which a person gave other arguments was asked for with these, and a ruling of his stands there."""
+    step = case.workflow_of(case.steps[deed.reference]).find(case.steps[deed.reference])
+    undo = None if step is None else step.undo
+    if step is None or undo is None or undo.edited_offset == NOWHERE or undo.state in (UndoState.LOSS, UndoState.DEAD):
+        return []
+    given = decode_payload(step.undo_arguments or b"null")
+    asked = world.asked.get(undo_key(step.step_id, undo.generation), given)
+    if asked == given and undo.edited_by == given.get(EDITED_BY):
+        return []
+    return [Broken(2, f"deed {deed.number} of {deed.tool} was to be undone with {given}, and was with {asked}")]
 
 
 def _is_approved(case: Case, step_id: str, deed: Deed) -> bool:

@@ -19,6 +19,7 @@ from amends.processors import (
     condemned,
     dependencies,
     diagnosis,
+    editing,
     placing,
     plan,
     records,
@@ -413,6 +414,12 @@ def a_success_is_not_contained(patch: pytest.MonkeyPatch) -> None:
         return None if is_persons and header.phase is Phase.SUCCEEDED else real(header, fact)
 
     patch.setattr(diagnosis, "signal_of", signal_of)
+
+
+def edits_keep_their_key(patch: pytest.MonkeyPatch) -> None:
+    """Other arguments go out in the old generation."""
+    real = undos.granted_anew
+    patch.setattr(editing, "granted_anew", lambda *given, fresh: real(*given, fresh=not fresh))
 
 
 # --- state that is built anew ---------------------------------------------------------------------------------------

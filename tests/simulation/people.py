@@ -8,18 +8,23 @@ from tests.simulation.decoding import decoded
 from tests.simulation.lives import Belief
 from tests.simulation.pipeline import Pipeline
 from tests.simulation.schedule import Process
-from tests.simulation.world import APPROVAL_MS
+from tests.simulation.world import APPROVAL_MS, Deed
 
 from amends.console.read_model import Latest, WorkflowFilter
 from amends.console.undoing import UNDOABLE, Request, fact_of, subject_of
 from amends.processors.memory import StoredRecord
 from amends.schemas.approvals import TROUBLE
 from amends.schemas.commands import Incident, IncidentState, WorkflowEcho
+from amends.schemas.decisions import decisions_for
 from amends.schemas.facts import Decision, Party, Resolution, WorkflowEvent, WorkflowStatus
 from amends.schemas.keys import forward_key
+from amends.schemas.payload import encode_payload
 
 LOOKS_AFTER_MS = 4_000
 RULED_ON = frozenset({"undo_failed", "irreversible", "unknown", "window_closed", "changed_since", "arguments_missing"})
+
+EDITED_BY = "by"
+"""Argument that says who gave them: a remote has no eye for it."""
 
 
 class Person(Process):
@@ -66,6 +71,9 @@ class Person(Process):
             decision = Decision.ACCEPT_LOSS
         else:
             decision = Decision.MARK_UNDONE
+        arguments = self._edited(incident, there)
+        if arguments is not None:
+            decision = Decision.EDIT_ARGS
         fact = Resolution(
             incident.workflow_id,
             decision,
@@ -75,9 +83,23 @@ class Person(Process):
             workflow_offset=incident.workflow_offset,
             version=incident.version,
             reason="looked at the remote",
+            undo_arguments=arguments,
         )
         for _ in range(chance.choice((1, 1, 2))):  # a second click
             pipeline.write(self, fact, lambda told: None)
+
+    def _edited(self, incident: Incident, there: list[Deed]) -> bytes | None:
+        """Now and then she gives the undo other arguments, which mean the same deed; chance of its own, so that what
+        else happens in a run stays as it was."""
+        tool = self._pipeline.tools.get(incident.tool_name)
+        takes = Decision.EDIT_ARGS in decisions_for(incident.kind)
+        if not there or not takes or tool is None or tool.kind.compares:
+            return None
+        chance = Random(f"{incident.incident_id} {incident.version} {self._pipeline.schedule.now_ms}")
+        if chance.random() >= self._pipeline.mix.edits:
+            return None
+        meant = {"subject": there[-1].subject} if tool.kind.from_input else {"number": there[-1].number}
+        return encode_payload(meant | {EDITED_BY: "alice", "at": self._pipeline.schedule.now_ms})
 
 
 class Others:

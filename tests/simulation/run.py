@@ -79,7 +79,7 @@ FAMILIES: dict[str, Callable[..., Mix]] = {
 
 LAYERS = {"savepoints": 0.4, "odd tools": 0.4, "forgetting": 0.4, "odd clocks": 0.4, "families": 0.25, "budgets": 0.2}
 LAYERS |= {"slow tools": 0.2, "approvals": 0.15, "plans": 0.2, "standing alone": 0.3, "containing": 0.1}
-LAYERS |= {"folding anew": 0.1}
+LAYERS |= {"folding anew": 0.1, "editing": 0.1}
 """What may come on top of a family of disturbances, and how often: each is drawn from a stream of its own."""
 
 
@@ -140,6 +140,10 @@ def drawn(
         mix.containments = Random(f"{seed} containing").choice((1, 1, 2))
     if "folding anew" in layers:
         mix.anew = Random(f"{seed} folding anew").choice((1, 1, 2))
+    if "editing" in layers and keeps_a1:
+        edits = Random(f"{seed} editing")
+        mix.edits, mix.people = edits.choice((0.3, 0.7, 0.9)), 1.0
+        mix.undo_refused, mix.undo_uncertain = edits.choice((0.4, 0.7)), edits.choice((0.0, 0.02, 0.1))
     if "budgets" in layers:
         mix.budgets = _budgets(Random(f"{seed} budgets"))
     return Scenario(tuple(scripts), mix, RandomFaults(mix, chance), chance.choice((0.0, 0.5, 1.0))), chance

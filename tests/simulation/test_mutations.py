@@ -50,6 +50,7 @@ TIGHT = ("budgets",)
 SLOW = ("slow tools",)
 ASKED = ("approvals",)
 PLANNED = ("plans",)
+EDITED = ("editing",)
 ANEW = ("folding anew",)
 ALONE = ("families", "standing alone")
 CONTAINED = ("containing",)
@@ -129,6 +130,7 @@ MUTATIONS = (
     Mutation("who stands alone is a child", "promise 4", m.who_stands_alone_is_a_child, "drawn", 1, ALONE),
     Mutation("a success is not contained", "promise 1", m.a_success_is_not_contained, "drawn", 3, CONTAINED),
     Mutation("a stale command is obeyed", "H8", m.a_stale_command_is_obeyed, "drawn", 4, ANEW),
+    Mutation("other arguments go under the old key", "H17", m.edits_keep_their_key, "hammered", 0, EDITED),
     Mutation("nothing bounds what is under way", "H29", m.nothing_bounds_what_is_under_way, "drawn", 40, TIGHT),
 )
 

@@ -271,6 +271,8 @@ class World:
         self.deeds: list[Deed] = []
         self.overwritten: list[str] = []  # newer values of others that an undo wrote over, though it could see them
         self.on_set: Callable[[str], None] = lambda register: None
+        self.asked: dict[str, dict[str, object]] = {}  # what an undo was first asked for with, by its key
+        self.asked_otherwise: list[str] = []  # keys that came back with other arguments
         self._calls: dict[str, tuple[Deed | None, int]] = {}  # by forward key, since when; None is a kept refusal
         self._undos: dict[str, tuple[Said, int]] = {}  # by undo key, since when
         self._registers: dict[str, Written] = {}
@@ -309,6 +311,8 @@ class World:
 
     def undo(self, tool: Tool, arguments: dict[str, object], key: str, by: str, now_ms: int, *, refuse: bool) -> Said:
         """Undo it, as the kind of remote has it."""
+        if self.asked.setdefault(key, arguments) != arguments:
+            self.asked_otherwise.append(f"{tool.name} was asked under {key} for {arguments}, not {self.asked[key]}")
         kind = tool.kind
         known = self._undos.get(key)
         if kind.undo is KEY and known is not None and _remembered(kind, known[1], now_ms):
