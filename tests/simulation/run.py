@@ -79,8 +79,11 @@ FAMILIES: dict[str, Callable[..., Mix]] = {
 
 LAYERS = {"savepoints": 0.4, "odd tools": 0.4, "forgetting": 0.4, "odd clocks": 0.4, "families": 0.25, "budgets": 0.2}
 LAYERS |= {"slow tools": 0.2, "approvals": 0.15, "plans": 0.2, "standing alone": 0.3, "containing": 0.1}
-LAYERS |= {"folding anew": 0.1, "editing": 0.1}
+LAYERS |= {"folding anew": 0.1}
 """What may come on top of a family of disturbances, and how often: each is drawn from a stream of its own."""
+LATER = {"editing": 0.1}
+"""Layers that seeds from `LATER_SEEDS` on may have, so that those kept from before are still what they were."""
+LATER_SEEDS = 2_000_000
 
 
 def drawn(
@@ -91,7 +94,8 @@ def drawn(
     chosen = chance.choice(("drawn", "drawn", "hammered", "haunted", "usurped"))
     if layers is None:
         on_top = Random(f"{seed} layers")
-        layers = frozenset() if family else frozenset(layer for layer in LAYERS if on_top.random() < LAYERS[layer])
+        rates = LAYERS if seed < LATER_SEEDS else LAYERS | LATER
+        layers = frozenset() if family else frozenset(layer for layer in rates if on_top.random() < rates[layer])
     family = family or chosen
     mix = FAMILIES[family](chance, keeps_a1=keeps_a1)
     if not keeps_a1:

@@ -75,6 +75,12 @@ def test_every_promise_is_kept_whatever_happens(first: int) -> None:
         assert play(seed).broken == [], f"python -m tests.simulation {seed}"
 
 
+def test_undos_that_a_person_gives_other_arguments_keep_every_promise() -> None:
+    for seed in range(50):
+        found = play(seed, family="hammered", layers=frozenset({"editing"}))
+        assert found.broken == [], f"seed {seed}, hammered, editing"
+
+
 @pytest.mark.parametrize("seed", MENDED)
 def test_what_was_broken_once_is_kept(seed: int) -> None:
     assert play(seed).broken == [], f"python -m tests.simulation {seed}: {MENDED[seed]}"
