@@ -92,7 +92,6 @@ RELEASES: list[Fact | None] = [
     announced(),
     announced(instance=-1),
     *(ruling(decision) for decision in Decision),
-    ruling(Decision.EDIT_ARGS),
     ruling(Decision.REPLAY_PLAN, step=None),
     undo_event(UndoStatus.UNDONE, attempt=5, generation=0),
 ]
