@@ -41,6 +41,7 @@ MENDED = {
     1345979: "what was left of a run was commanded on the place of what had begun of it",
     1310526: "so it was where what had begun was never acknowledged",
     1284807: "a call that stood was made anew, where another process had made it anew and that was taken back",
+    1087174: "what stood was made anew, and undone, where one of two processes went back behind the other's call",
     1229640: "a late repeat wrote its old value over a later deed's: the judge took that for there (the world's fault)",
     1326485: "a 202 that was heard behind the word that it came to nothing stood for the next, which was sent anew",
     1208573: "the judge took an undo for under way that was stale, and left its remote alone (its own fault)",
@@ -52,8 +53,7 @@ MENDED = {
 
 
 OPEN = {
-    1087174: "two processes run one workflow, and one takes a savepoint behind the other's call: undone in a success",
-    1353755: "a call that is planned again, and came to something, is made again",
+    1169186: "a call that is planned again, and came to something, is made again",
     1320364: "an effect stands, its workflow is COMPENSATED, and nobody is told",
     1183853: "a child that stands alone is undone for a parent",
     1287959: "where a parent asked last is not what the ledger makes of it",
