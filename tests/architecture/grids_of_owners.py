@@ -85,6 +85,7 @@ FOUND: Mapping[str, Fact | None] = {
     "a step of the workflow started": StepEvent("w", "s9", "p", 0, StepStatus.STARTED, "tool"),
     "the workflow failed in the epoch of the command": WorkflowEvent("w", 1, WorkflowStatus.FAILED),
     "it failed in an epoch that had ended": WorkflowEvent("w", 0, WorkflowStatus.FAILED),
+    "the time in which it can be undone runs out, or has": Timeout("w", TimeoutKind.WINDOW, 0, 1, 1, step_id="s1"),
     "a person ruled on this undo": _ruling(Decision.ACCEPT_LOSS),
     "a person ruled on the whole plan": _ruling(Decision.REPLAY_PLAN, step=None),
     "evidence of a probe": _ruling(Decision.PRESENT, Party.COMPENSATOR),

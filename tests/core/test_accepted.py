@@ -387,6 +387,34 @@ def test_an_undo_is_released_where_an_attempt_before_it_was_taken_meanwhile() ->
         assert isinstance(standing_of_undo(command, given, "me", command.as_of + 2, facts), kind)
 
 
+def test_what_is_heard_to_be_taken_behind_the_word_that_it_came_to_nothing_is_waited_for_no_more() -> None:
+    """Seen by the simulation (seed 1326485): the next attempt was to wait for what was over, and was asked to ask first
+    about nothing, so it called; its own time was the old one's, and behind that it was called for once more."""
+    ledger = condemned(contract(undo=Idempotency.NEITHER, verify=True))
+    undo(ledger, UndoStatus.STARTED, 0)
+    undo(ledger, UndoStatus.FAILED, 0, Failure("Remote", "dropped"))  # by the callback, in its owner's name
+    before = ledger.step("t").undo
+    undo(ledger, UndoStatus.UNKNOWN, 0, TAKEN)  # the owner's own word
+    assert ledger.step("t").undo == before
+    ledger.wait(3_000)
+    granted = ledger.of(UndoCommand)[-1].entries[0]
+    assert (granted.attempt, granted.verify_first, granted.polls) == (1, False, False)
+    undo(ledger, UndoStatus.STARTED, 1)
+    undo(ledger, UndoStatus.UNKNOWN, 1, TAKEN)
+    ledger.wait(DONE_WITHIN_MS - 5_000, step_ms=1_000)
+    assert ledger.of(UndoCommand)[-1].entries[0].polls
+
+
+def test_a_repeat_of_the_word_that_it_came_to_nothing_spends_nothing() -> None:
+    ledger = condemned(contract(undo=Idempotency.NEITHER))
+    undo(ledger, UndoStatus.STARTED, 0)
+    for _ in range(2):
+        undo(ledger, UndoStatus.FAILED, 0, Failure("Remote", "dropped"))
+        found = ledger.step("t").undo
+        assert found is not None
+        assert (found.attempt, found.spent) == (1, 1)
+
+
 def test_a_poll_that_was_under_way_when_the_remote_gave_up_does_not_begin_the_wait_anew() -> None:
     ledger = accepted_undo(contract(undo=Idempotency.NEITHER, verify=True))
     ledger.wait(3_000)
@@ -404,8 +432,9 @@ def test_a_person_may_rule_while_a_remote_is_still_at_it() -> None:
     assert ledger.phase == "CLOSED_WITH_LOSS"
 
 
-def test_while_a_remote_is_at_it_still_there_is_not_yet_and_the_handler_does_not_run() -> None:
-    given = entry("s1", verify="t", verify_first=True, polls=True)
+@pytest.mark.parametrize("first", [True, False])
+def test_while_a_remote_is_at_it_still_there_is_not_yet_and_the_handler_does_not_run(first: bool) -> None:
+    given = entry("s1", verify="t", verify_first=first, polls=True)
     stage = Stage(verifies=[IsStillThere("refund is pending")])
     stage.play(decide(run_of(given), "me", "here"))
     assert not any(isinstance(effect, CallUndo) for effect in stage.effects)

@@ -94,6 +94,7 @@ RELEASES: list[Fact | None] = [
     *(ruling(decision) for decision in Decision),
     ruling(Decision.REPLAY_PLAN, step=None),
     undo_event(UndoStatus.UNDONE, attempt=5, generation=0),
+    Timeout("w", TimeoutKind.WINDOW, 0, 1, 1, step_id="s1"),
 ]
 HARMLESS: list[Fact | None] = [
     undo_event(UndoStatus.STARTED, attempt=1),
@@ -106,6 +107,7 @@ HARMLESS: list[Fact | None] = [
     ruling(Decision.ACCEPT_LOSS, step="s2"),
     ruling(Decision.ABSENT, writer=Party.COMPENSATOR),
     undo_timeout(1),
+    Timeout("w", TimeoutKind.WINDOW, 0, 1, 1, step_id="s2"),
     undo_timeout(9, generation=0),
     trigger(WorkflowStatus.FAILED, epoch=0),
     trigger(ASKED, epoch=0),

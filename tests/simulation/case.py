@@ -75,6 +75,7 @@ class Case:
         self.born: dict[int, tuple[str, int]] = {}  # instance of a child -> its parent, and where that announced it
         self.opened: dict[str, int] = {}  # process -> where it began or resumed its workflow
         self.answers: dict[int, list[tuple[int, int]]] = defaultdict(list)  # announcement -> (where, as of where)
+        self.begun_dead: set[tuple[str, str]] = set()  # step and owner: begun when its undo was a person's already
         self.most_under_way: dict[str, int] = {}  # undos at once: by tool, and of all ("")
         self._under_way: dict[tuple[str, int, int], tuple[str, str]] = {}  # attempts started: tool and owner
         self._ended: set[tuple[str, int, int]] = set()
@@ -150,6 +151,8 @@ class Case:
             return
         if all(fact.owner != owner for _, owner, _ in self.undo_started[fact.step_id]):  # a repeat began nothing
             self.undo_started[fact.step_id].append((offset, fact.owner, fact.generation))
+            if self._is_dead(fact.step_id):
+                self.begun_dead.add((fact.step_id, fact.owner))
         if attempt in self._ended or attempt[:2] in self._undone or fact.owner not in self._reached:
             return  # nothing is under way where no remote was asked: places are what a remote bears (decision 0027)
         self._under_way.setdefault(attempt, (fact.tool_name, fact.owner))  # who comes later does nothing
@@ -157,6 +160,10 @@ class Case:
         of_tool = [owner for tool, owner in at_once if tool == fact.tool_name]
         for tool, count in ((fact.tool_name, len(of_tool)), ("", len({owner for _, owner in at_once}))):
             self.most_under_way[tool] = max(count, self.most_under_way.get(tool, 0))
+
+    def _is_dead(self, step_id: str) -> bool:
+        undos = (w.find(step_id) for w in self.instances(self.workflow_ids.get(step_id, "")))
+        return any(step.undo.state is _DEAD for step in undos if step is not None and step.undo is not None)
 
     def _close(self, undo: tuple[str, int]) -> None:
         """An undo is over, whichever attempt took: a callback, or a compensator that was away, says so of an older one.

@@ -133,6 +133,13 @@ def _of_deed(case: Case, deed: Deed, *, keeps_a1: bool) -> list[Broken]:
     by_verify = contract is not None and contract.verify is not None
     if count > 1 and (keeps_a1 or not by_verify):
         broken.append(Broken(2, f"deed {deed.number} of {deed.tool} was undone {count} times: {deed.undone}"))
+    broken.extend(
+        Broken(
+            6, f"{done.by} undid deed {deed.number} of {deed.tool}, which had been given to a person before it began"
+        )
+        for done in deed.undone
+        if (step_id, done.by) in case.begun_dead
+    )
     broken.extend(_of_fence(case, workflow, step, deed))
     if contract is not None and contract.approval_ms is not None and not _is_approved(case, step.step_id, deed):
         broken.append(Broken(8, f"deed {deed.number} of {deed.tool} was made, and nobody had approved it"))

@@ -240,11 +240,12 @@ class Agent:
         return True
 
     def _step_of(self, number: int) -> KnownStep | None:
-        """Return the last step of a call that may have had an effect, whichever process made it; else the last. A
-        plan's ids are of no use for that, but the tool of a call is of it alone."""
-        found = self._steps_of(number)
+        """Return the last step of a call that may have had an effect, whichever process made it, that stands if there
+        is one; else the last. A plan's ids are of no use for that, but the tool of a call is of it alone."""
+        found, standing = self._steps_of(number), self._scope.standing
         took = [step for step in found if step.may_stand()]
-        return next(reversed(took or found), None)
+        stand = [step for step in took if standing is None or not step.condemned(standing.turns)]
+        return next(reversed(stand or took or found), None)
 
     def _steps_of(self, number: int) -> list[KnownStep]:
         steps, tool = self._scope._book._steps.values(), self._script.tools[number].name
@@ -305,8 +306,10 @@ class Agent:
         return Call(tool.contract, tool.contract_bytes, given, tool_call_id=planned, after=after, capture=tool.capture)
 
     def _plan_again(self, number: int, tool: Tool, given: dict[str, Any]) -> Life:
-        """The model forgets that it made a call. It is given what is recorded, or refused."""
+        """The model forgets that it made a call. It is given what is recorded, or refused: nothing is made for it. What
+        is recorded may be what another process made of the same call, or made of it in a later epoch."""
         call = self._call(tool, given, "", ())
+        made_before = self._process.attempts_made()
         self.calling = (tool, given)
         try:
             result = yield from call_flow(call, self._scope.terms)
@@ -316,7 +319,9 @@ class Agent:
             self._say(f"call-{number}, planned again: {type(error).__name__}")
             return
         before, again = self._ids[number], result.value["id"] if isinstance(result, Returned) else result
-        if again != before and not self._is_over(number):
+        made = {f"{self._process.name}/{n}" for n in range(made_before + 1, self._process.attempts_made() + 1)}
+        is_made = any(deed.id == again and deed.attempt in made for deed in self._pipeline.world.deeds)
+        if is_made and not self._is_over(number):
             self._belief.doubled.append(f"call-{number} was {before}; planned again it was {again}")
 
     def _given(self, number: int, tool: Tool) -> dict[str, Any]:

@@ -114,6 +114,10 @@ def new_steps_do_not_release(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ownership, "_moves", lambda *given: None)
 
 
+def turns_do_not_release(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ownership, "_may_condemn", lambda *given: False)
+
+
 def zombies_may_checkpoint(patch: pytest.MonkeyPatch) -> None:
     real = MemoryBroker.commit
 
@@ -246,6 +250,7 @@ def savepoints_move_with_their_repeats(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         turning, "take_savepoint", lambda workflow, name, epoch, offset, behind: real(workflow, name, epoch, offset)
     )
+    turns_do_not_release(patch)  # which holds much of it, too
 
 
 def steps_survive_savepoints(patch: pytest.MonkeyPatch) -> None:
@@ -257,6 +262,7 @@ def agents_go_on_before_the_plan_is_closed(patch: pytest.MonkeyPatch) -> None:
         return scope.standing if scope.standing is not None and scope.standing.epoch > epoch else None
 
     patch.setattr(Scope, "_plan_closed", closed)
+    turns_do_not_release(patch)  # which holds much of it, too
 
 
 def stories_say_that_all_is_undone(patch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,8 @@ class Mutation:
     apply: m.Break
     family: str
     seed: int
-    layers: tuple[str, ...] = ()
+    layers: tuple[str, ...] | None = ()
+    """On top of the family; None: those that are drawn for the seed."""
 
 
 BACK = ("savepoints",)
@@ -59,6 +60,7 @@ MUTATIONS = (
     Mutation("no read back", "H3", m.no_read_back, "hammered", 0),
     Mutation("first in, first out", "promise 3", m.first_in_first_out, "drawn", 4),
     Mutation("data flow is not looked at", "promise 3", m.data_flow_is_not_looked_at, "drawn", 10),
+    Mutation("what turns a workflow releases nothing", "promise 3", m.turns_do_not_release, "", 1164181, None),
     Mutation("unknown counts as failed", "H1", m.unknown_is_failed, "drawn", 16),
     Mutation("the attempt is in the undo key", "H3", m.attempt_in_the_undo_key, "hammered", 18),
     Mutation("an owner is a host, not a delivery", "H3", m.an_owner_is_a_host, "hammered", 89),
@@ -139,5 +141,5 @@ MUTATIONS = (
 def test_the_simulation_sees_that(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     mutation.apply(monkeypatch)
     seeds = (mutation.seed, *range(SEARCH_MAX))
-    layers = frozenset(mutation.layers)
+    layers = None if mutation.layers is None else frozenset(mutation.layers)
     assert any(play(seed, family=mutation.family, layers=layers).broken for seed in seeds), mutation.hole

@@ -48,12 +48,16 @@ MENDED = {
     1273985: "so it did with one that could not be read back",
     1300209: "so it did with others that were stale",
     1324805: "so it did with one that was lost",
+    1353755: "a call planned again was given what another process had made of it: the judge's fault (and 1268394's)",
+    1310059: "so was one of which two processes had made a step each",
+    1169186: "so was one beside another process's equal deed",
+    1273381: "a late repeat overwrote a deed",
+    1411354: "where a parent asked last was not what the ledger makes of it",
 }
 """Seeds beyond those below that broke a promise once."""
 
 
 OPEN = {
-    1169186: "a call that is planned again, and came to something, is made again",
     1320364: "an effect stands, its workflow is COMPENSATED, and nobody is told",
     1183853: "a child that stands alone is undone for a parent",
     1287959: "where a parent asked last is not what the ledger makes of it",

@@ -101,7 +101,7 @@ def outcome_of(member: Member, started_at_ms: int) -> Steps[UndoEvent]:
     now_ms: int = yield ReadClock()
     if half_is_gone(started_at_ms, now_ms, entry.lease_ms):
         return _late(member)
-    if entry.verify is not None and entry.verify_first:
+    if entry.verify is not None and (entry.verify_first or entry.polls):
         within_ms = started_at_ms + entry.lease_ms - now_ms
         answer: VerifyAnswer = yield AskVerify(member.command, entry, within_ms)
         if not isinstance(answer, IsStillThere):

@@ -6,8 +6,8 @@ An undo, from the facts of its workflow between the command's `as_of` and one's 
   UNDONE of an earlier one stands there. Nothing more is done, and nothing is written: it may be somebody else's.
 - *released*, if it is one's own but the command's ground has moved: a step of the workflow started, or a child of it
   was announced (it may be built on this one), more of the workflow may have been condemned (what goes before this one),
-  a person decided on this undo, an earlier generation turned out to be done after all, or it was heard that the remote
-  does an earlier attempt later.
+  the time in which it can be undone ran out, a person decided on this undo, an earlier generation turned out to be done
+  after all, or it was heard that the remote does an earlier attempt later.
 - *owned* otherwise.
 
 A record nobody can read may be another's STARTED, so the attempt counts as lost: writing RELEASED for an attempt that
@@ -114,6 +114,8 @@ def _moves(fact: Fact | None, command: UndoCommand, entry: UndoEntry) -> str | N
             fact.workflow_offset, command.workflow_offset
         ):
             return f"child {fact.child_workflow_id} was announced after the undo was planned"
+        case Timeout(kind=TimeoutKind.WINDOW, step_id=entry.step_id):  # nearly over, or over: then it is a person's
+            return "the time in which it can be undone ran low, or out, after the undo was planned"
         case WorkflowEvent() | StepEvent() | Timeout() if _may_condemn(fact, command):
             return "more of the workflow may have been condemned after the undo was planned"
         case Resolution() if _rules_on(fact, entry.step_id):

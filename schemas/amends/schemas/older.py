@@ -44,6 +44,7 @@ LEFT_OUT = frozenset({
     ("StepEvent", "touches"), ("StepEvent", "makes"),
     ("Resolution", "data_flow"), ("Resolution", "makes"),
     ("UndoEntry", "compares"), ("UndoEntry", "polls"), ("UndoEntry", "not_after_ms"),
+    ("UndoCommand", "whole"),
     ("ProbeCommand", "outcome_offset"), ("ResendCommand", "not_after_ms"),
     ("WorkflowEcho", "open_undos"), ("WorkflowEcho", "dead_undos"), ("WorkflowEcho", "savepoint"),
     ("WorkflowEcho", "turns"), ("WorkflowEcho", "steps"), ("WorkflowEcho", "approvals"), ("WorkflowEcho", "scope"),
