@@ -51,8 +51,8 @@ MENDED = {
     1353755: "a call planned again was given what another process had made of it: the judge's fault (and 1268394's)",
     1310059: "so was one of which two processes had made a step each",
     1169186: "so was one beside another process's equal deed",
-    1273381: "a late repeat overwrote a deed",
-    1411354: "where a parent asked last was not what the ledger makes of it",
+    1273381: "a trigger between a plan and its start, as in 1164181",
+    1411354: "an effect that was planned again (it turned green by another cure)",
 }
 """Seeds beyond those below that broke a promise once."""
 
