@@ -125,5 +125,7 @@ class Doors(Process):
         if token.started_offset < 0:
             return None
         where = pipeline.partition_of(token.workflow_id)
+        if token.started_offset < pipeline.broker.start(pipeline.topics.ledger, where):
+            return None
         found = decoded(pipeline.broker.read(pipeline.topics.ledger, where, token.started_offset, 1)[0].value)
         return found if isinstance(found, StepEvent) and found.step_id == token.step_id else None

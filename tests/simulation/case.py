@@ -11,7 +11,6 @@ from tests.simulation.decoding import decoded
 
 from amends.processors.memory import StoredRecord
 from amends.processors.partition import Partition
-from amends.processors.refolding import Refolding
 from amends.processors.state import NOWHERE, Turn, UndoState
 from amends.processors.terms import Terms
 from amends.processors.workflow import Workflow
@@ -46,11 +45,32 @@ def _names_another(fact: Fact, epoch: int) -> TypeGuard[WorkflowEvent | Timeout]
     return fact.status in TRIGGERS and fact.writer is Party.AGENT and fact.epoch != epoch
 
 
+def instances_of(fold: Partition, workflow_id: str) -> list[Workflow]:
+    """Return what a partition has folded under an id, the newest last."""
+    slots = fold._slots
+    held = [slots.hot(slot) for slot in slots.of(workflow_id.encode()) if slot.parked is None]
+    return [workflow for workflow in held if workflow.header.started_offset != NOWHERE]
+
+
+def fold_one(fold: Partition, record: StoredRecord, ledger: list[StoredRecord], start: int) -> None:
+    """Fold a record of a ledger that begins at `start`, of which all that ever stood on it is given."""
+    fold.fold(record)
+    while (stretch := fold.refolding()) is not None:  # a forgotten workflow, or a child that its parent asks for
+        if stretch.from_ms is not None:
+            at = (r.offset for r in ledger[start:] if r.appended_at_ms >= stretch.from_ms)
+            stretch.located(next(at, len(ledger)))
+        stretch.begins_at(start)
+        for each in ledger[stretch.from_offset : stretch.to_offset + 1]:
+            stretch.take(each)
+        fold.refolded(stretch)
+
+
 class Case:
     """The ledger of one partition. An instance of a workflow is known by where it began. `reached` are the deliveries
     of undos that came to ask a remote: the others were stale, lost or late, and left it alone."""
 
     def __init__(self, ledger: list[StoredRecord], terms: Terms, reached: Set[str], number: int = 0) -> None:
+        self.number = number
         self.fold = Partition(number, terms)
         self.steps: dict[str, str] = {}  # forward key -> step
         self.workflow_ids: dict[str, str] = {}  # by step
@@ -86,20 +106,21 @@ class Case:
         for record in ledger:
             self._take(record)
 
+    @property
+    def ledger(self) -> list[StoredRecord]:
+        """All that ever stood on it."""
+        return self._ledger
+
     def instances(self, workflow_id: str) -> list[Workflow]:
         """Return what was folded under an id, the newest last."""
-        slots = self.fold._slots
-        held = [slots.hot(slot) for slot in slots.of(workflow_id.encode()) if slot.parked is None]
-        return [workflow for workflow in held if workflow.header.started_offset != NOWHERE]
+        return instances_of(self.fold, workflow_id)
 
     def workflow_of(self, step_id: str) -> Workflow:
         """Return the instance that a step belongs to."""
         return next(w for w in self.instances(self.workflow_ids[step_id]) if w.find(step_id) is not None)
 
     def _take(self, record: StoredRecord) -> None:
-        self.fold.fold(record)
-        while (stretch := self.fold.refolding()) is not None:
-            self._fold_again(stretch)
+        fold_one(self.fold, record, self._ledger, 0)
         fact: Fact = decoded(record.value)  # type: ignore[assignment]
         workflow_id = (record.key or b"").decode()
         if isinstance(fact, StepEvent):
@@ -130,16 +151,6 @@ class Case:
                 workflow = slots.hot(slot)
                 if workflow.header.folded_to == record.offset and workflow.header.started_offset != NOWHERE:
                     self._look_at(workflow, fact, record.offset)
-
-    def _fold_again(self, stretch: Refolding) -> None:
-        """A parent asks for a child that is not held under that announcement: it is looked for on the ledger."""
-        if stretch.from_ms is not None:
-            at = (r.offset for r in self._ledger if r.appended_at_ms >= stretch.from_ms)
-            stretch.located(next(at, len(self._ledger)))
-        stretch.begins_at(0)
-        for record in self._ledger[stretch.from_offset : stretch.to_offset + 1]:
-            stretch.take(record)
-        self.fold.refolded(stretch)
 
     def _take_undo(self, fact: UndoEvent, offset: int) -> None:
         attempt = (fact.step_id, fact.generation, fact.attempt)

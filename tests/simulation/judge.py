@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from tests.simulation.case import Case
+from tests.simulation.case import Case, fold_one, instances_of
 from tests.simulation.lives import Belief, Heard, Told
 from tests.simulation.people import EDITED_BY
 from tests.simulation.world import BY_HAND, Deed, World
@@ -79,23 +79,48 @@ def _of_containment(case: Case, workflow: Workflow) -> list[Broken]:
     return [Broken(1, f"{header.workflow_id} was to be undone, and is {header.phase}")]
 
 
-def of_the_owner(case: Case, owner: Partition, beliefs: dict[str, Belief]) -> list[Broken]:
-    """Whatever was killed, restored and fenced off: what is held follows from the ledger, and from nothing else."""
+def of_the_owner(case: Case, owner: Partition, beliefs: dict[str, Belief], *, gone: bool = False) -> list[Broken]:
+    """Whatever was killed, restored and fenced off: what is held follows from the ledger, and from nothing else.
+    `gone`: that ledger forgets its beginning, so nothing is known of what was closed there, once it is forgotten."""
     broken: list[Broken] = []
     for workflow_id in beliefs:
         told = {workflow.header.started_offset: workflow for workflow in case.instances(workflow_id)}
         slots = owner._slots
         for held in [slots.hot(slot) for slot in slots.of(workflow_id.encode()) if slot.parked is None]:
             expected = told.get(held.header.started_offset)
-            if expected is None:
+            if expected is None or (gone and held.header.phase is Phase.NONE and expected.header.phase in CLOSED):
                 continue
             if held.header != expected.header or held.steps != expected.steps:
                 what = _difference(held.header, expected.header) or "its steps"
                 broken.append(Broken(1, f"{workflow_id} is not what the ledger makes of it: {what}"))
-    for name, gate in case.fold._admission._tools.items():
+    for name, gate in case.fold._admission._tools.items() if not gone else ():
         expected_breaker, breaker = replace(gate.breaker, announced=0), owner._admission.breaker(name)
         if replace(breaker, announced=0) != expected_breaker:
             broken.append(Broken(6, f"the breaker of {name} is {breaker}; the ledger makes it {expected_breaker}"))
+    return broken
+
+
+def of_the_ledger(case: Case, start: int, terms: Terms, beliefs: dict[str, Belief]) -> list[Broken]:
+    """What is open follows from what a ledger that has forgotten its beginning still holds."""
+    anew = Partition(case.number, terms)
+    for record in case.ledger[start:]:
+        fold_one(anew, record, case.ledger, start)
+    broken: list[Broken] = []
+    for workflow_id in beliefs:
+        held = {workflow.header.started_offset: workflow for workflow in instances_of(anew, workflow_id)}
+        if any(started not in {w.header.started_offset for w in case.instances(workflow_id)} for started in held):
+            continue  # where the ledger begins with a STARTED that resumed, it is taken for one that begins
+        for expected in case.instances(workflow_id):
+            if expected.header.phase in CLOSED:
+                continue
+            found = held.get(expected.header.started_offset)
+            if found is None:
+                broken.append(Broken(1, f"{workflow_id} is open, and the ledger that begins at {start} has lost it"))
+            elif (found.header, found.steps) != (expected.header, expected.steps):
+                what = _difference(found.header, expected.header) or "its steps"
+                broken.append(
+                    Broken(1, f"{workflow_id} is not what the ledger that begins at {start} makes of it: {what}")
+                )
     return broken
 
 

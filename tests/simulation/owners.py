@@ -7,10 +7,19 @@ from collections.abc import Callable, Generator
 from tests.simulation.pipeline import GROUP, Pipeline
 from tests.simulation.schedule import Process
 
+from amends.processors.engine import LedgerHoleError
 from amends.processors.memory import MemoryEngine, StoredRecord
 from amends.processors.partition import Partition
 
 SESSION_MS = 3_000
+
+
+def next_but_carries_ms(fold: Partition) -> int | None:
+    """Return when a fold has something to do that is not for ever: what is open is carried again and again."""
+    if fold._refolds.is_wanted:
+        return 0
+    due = (fold._wakes.next_ms(), fold._leases.next_ms(), fold._admission.next_due_ms(fold._looked_at_ms))
+    return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
 
 class ProcessorProcess(Process):
@@ -53,7 +62,12 @@ class ProcessorProcess(Process):
 
     def idle(self) -> bool:
         """Whether nothing is left to do or to wait for."""
-        return self._sleeps and self.engine.tenure(self.number).fold.next_due_ms() is None
+        return self._sleeps and next_but_carries_ms(self.partition()) is None
+
+    def is_at_work(self) -> bool:
+        """Whether it owns the partition, and neither it nor the ledger is asleep."""
+        now_ms = self._pipeline.schedule.now_ms
+        return self.owns() and max(self.frozen_until_ms, self._pipeline.outage_until_ms) <= now_ms
 
     def partition(self) -> Partition:
         fold = self.engine.tenure(self.number).fold
@@ -67,7 +81,13 @@ class ProcessorProcess(Process):
         engine.take(self.number)
         while engine.holds(self.number):
             yield "fold"
-            folded = engine.fold_next(self.number)
+            try:
+                folded = engine.fold_next(self.number)
+            except LedgerHoleError:
+                if not self._is_fenced_off():
+                    raise
+                engine.lose(self.number)  # it slept for longer than facts are kept, and ends itself
+                return
             busy = folded
             if folded and pipeline.happens(0.3):
                 continue  # several facts before anything is sent
@@ -89,6 +109,11 @@ class ProcessorProcess(Process):
             if not busy and self._has_read_all():
                 due_ms = engine.tenure(self.number).fold.next_due_ms()
                 yield 600_000 if due_ms is None else max(1, due_ms - self.now_ms())
+
+    def _is_fenced_off(self) -> bool:
+        """Whether somebody has taken the partition since this one did."""
+        current = self._pipeline.broker._epochs[self.engine._transactional_id(self.number)]
+        return self.engine._held[self.number].epoch != current
 
     def _has_read_all(self) -> bool:
         engine, pipeline = self.engine, self._pipeline

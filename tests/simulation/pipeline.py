@@ -22,6 +22,7 @@ LANDS_MAX_MS = SETTLE_MS * 6 // 10
 LAG_MAX_MS = SETTLE_MS // 3
 GROUP = "amends"
 REPEAT_MS = 1_500
+CARRY_AGAIN_MS = 1_000
 
 
 class Broker(MemoryBroker):
@@ -30,6 +31,7 @@ class Broker(MemoryBroker):
     def __init__(self, partitions: int, now_ms: Callable[[], int]) -> None:
         super().__init__(partitions, now_ms)
         self.listeners: dict[str, list[Callable[[StoredRecord], None]]] = {}
+        self._gone: dict[tuple[str, int], list[StoredRecord]] = {}
 
     def append(
         self,
@@ -44,6 +46,16 @@ class Broker(MemoryBroker):
         for listener in self.listeners.get(topic, ()):
             listener(stored)
         return stored
+
+    def forget(self, topic: str, partition: int, before_offset: int) -> None:
+        records = self.read(topic, partition)
+        super().forget(topic, partition, before_offset)
+        kept_from = self.start(topic, partition)
+        self._gone.setdefault((topic, partition), []).extend(r for r in records if r.offset < kept_from)
+
+    def whole(self, topic: str, partition: int) -> list[StoredRecord]:
+        """Return all that ever stood on a topic, what was forgotten included."""
+        return self._gone.get((topic, partition), []) + self.read(topic, partition)
 
     def leave_behind(self, topics: Topics, partition: int) -> None:
         """Forget what processors have kept of a partition, and how far they had come."""
@@ -65,6 +77,8 @@ class Pipeline:
             frozenset({"default"}),
             command_repeat_ms=REPEAT_MS,
             grace_ms=mix.grace_ms,
+            carry_after_ms=mix.retention_ms // 4 or None,
+            carry_again_ms=CARRY_AGAIN_MS,
             partitions=mix.partitions,
             **mix.budgets,
         )

@@ -14,11 +14,11 @@ from tests.simulation.case import Case
 from tests.simulation.chances import Chance, FaultsAt, Mix, RandomFaults
 from tests.simulation.decoding import shared_decoding
 from tests.simulation.families import of_families
-from tests.simulation.judge import Broken, judge, of_budgets, of_the_living, of_the_owner
+from tests.simulation.judge import Broken, judge, of_budgets, of_the_ledger, of_the_living, of_the_owner
 from tests.simulation.lives import Belief
 from tests.simulation.owners import SESSION_MS, ProcessorProcess
 from tests.simulation.people import Approver, Container, Others, Person
-from tests.simulation.pipeline import LAG_MAX_MS, LANDS_MAX_MS, Pipeline
+from tests.simulation.pipeline import GROUP, LAG_MAX_MS, LANDS_MAX_MS, Pipeline
 from tests.simulation.schedule import Process, Schedule
 from tests.simulation.scripts import (
     Alone,
@@ -84,6 +84,11 @@ LAYERS |= {"folding anew": 0.1}
 LATER = {"editing": 0.1}
 """Layers that seeds from `LATER_SEEDS` on may have, so that those kept from before are still what they were."""
 LATER_SEEDS = 2_000_000
+LATEST = {"retention": 0.1}
+"""So it is with these, from `LATEST_SEEDS` on."""
+LATEST_SEEDS = 3_000_000
+LOOKS_MS = 1_000
+"""How often the ledger looks what is to go."""
 
 
 def drawn(
@@ -94,7 +99,7 @@ def drawn(
     chosen = chance.choice(("drawn", "drawn", "hammered", "haunted", "usurped"))
     if layers is None:
         on_top = Random(f"{seed} layers")
-        rates = LAYERS if seed < LATER_SEEDS else LAYERS | LATER
+        rates = LAYERS | (LATER if seed >= LATER_SEEDS else {}) | (LATEST if seed >= LATEST_SEEDS else {})
         layers = frozenset() if family else frozenset(layer for layer in rates if on_top.random() < rates[layer])
     family = family or chosen
     mix = FAMILIES[family](chance, keeps_a1=keeps_a1)
@@ -130,6 +135,14 @@ def drawn(
         asked = Random(f"{seed} approvals")
         scripts = [with_guarded_tools(script, asked) for script in scripts]
         mix.approvals = asked.choice((0.5, 0.9, 1.0))
+    if "retention" in layers:
+        gone = Random(f"{seed} retention")
+        mix.retention_ms = gone.choice((12_000, 16_000, 24_000))
+        mix.grace_ms = min(mix.grace_ms, gone.choice((200, 2_000)))
+        mix.skew_ms = min(mix.skew_ms, 500)  # a clock that is wrong by more than a retention carries too late
+        mix.anew = max(mix.anew, gone.choice((0, 1, 2)))
+        mix.lives = max(mix.lives, gone.choice((0, 0, 1)))
+        layers -= {"families"}  # a retention is to be longer than a parent may want what its child has closed
     if "families" in layers:
         bond = Random(f"{seed} families")
         mix.partitions = bond.choice((1, 2, 2))
@@ -358,6 +371,9 @@ class Run:
             self.schedule.after(self._sometime_ms(), partial(self._fold_anew, self.chance.choice(self.sides)))
         for _ in range(mix.outages):
             self.schedule.after(self._sometime_ms(), self._outage)
+        if mix.retention_ms:
+            for side in self.sides:
+                self._let_go(side, [])
         if self.chance.random() < mix.people:
             self.person.start()
         if mix.approvals:
@@ -381,6 +397,22 @@ class Run:
     def _flush(self) -> None:
         self.schedule.say("redis", "is flushed")
         self.pipeline.registry.flush()
+
+    def _let_go(self, side: Side, kept: list[int]) -> None:
+        """The ledger forgets what is older than its retention, but nothing that a processor has not had at least half
+        of that long, at work: that is what a retention is to be chosen for."""
+        broker, ledger, schedule = self.pipeline.broker, self.pipeline.topics.ledger, self.schedule
+        retention_ms = self.scenario.mix.retention_ms
+        if side.owner.is_at_work():
+            kept.append(broker.committed(GROUP, ledger, side.number) or 0)
+        looks = retention_ms // 2 // LOOKS_MS
+        if len(kept) > looks:
+            old = broker.offset_at(ledger, side.number, schedule.now_ms - retention_ms)
+            start, before = broker.start(ledger, side.number), min(old, *kept[-looks - 1 :])
+            if before > start:
+                broker.forget(ledger, side.number, before)
+                schedule.say(self.pipeline.ledger_name(side.number), f"begins at {before} from now on")
+        schedule.after(LOOKS_MS, partial(self._let_go, side, kept))
 
     def _remember_registry(self) -> None:
         """Keep a copy of the registry, and bring it back later: a failover to a replica that lags."""
@@ -432,7 +464,7 @@ class Run:
         pipeline, mix = self.pipeline, self.scenario.mix
         cases = [
             Case(
-                pipeline.broker.read(pipeline.topics.ledger, side.number),
+                pipeline.broker.whole(pipeline.topics.ledger, side.number),
                 pipeline.terms,
                 pipeline.world.reached,
                 side.number,
@@ -450,7 +482,11 @@ class Run:
             if "processor" not in mix.roles and not mix.rebalances and not mix.anew:
                 broken.extend(of_budgets(case, pipeline.terms))
             if rest:
-                broken.extend(of_the_owner(case, side.owner.partition(), believed))
+                gone = bool(mix.retention_ms)
+                broken.extend(of_the_owner(case, side.owner.partition(), believed, gone=gone))
+            if mix.retention_ms:
+                start = pipeline.broker.start(pipeline.topics.ledger, side.number)
+                broken.extend(of_the_ledger(case, start, pipeline.terms, believed))
         if not rest:
             broken.append(Broken(6, "ten minutes after the last disturbance something is still going on"))
         return Verdict(broken, self.story, self.schedule.events, getattr(self.scenario.faults, "counts", {}))

@@ -85,6 +85,29 @@ def test_undos_that_a_person_gives_other_arguments_keep_every_promise() -> None:
         assert found.broken == [], f"seed {seed}, hammered, editing"
 
 
+FORGETTING_LEDGERS = {
+    (13, "drawn", "retention"): "Carries in a rhythm of more than half a lease put off a dead agent's end for ever",
+    (
+        3000335,
+        "haunted",
+        "retention,slow tools,approvals,plans",
+    ): "an accepted Timeout was refused by what came after it",
+}
+
+
+@pytest.mark.parametrize("story", FORGETTING_LEDGERS)
+def test_what_a_ledger_that_forgets_broke_once_is_kept(story: tuple[int, str, str]) -> None:
+    seed, family, layers = story
+    assert play(seed, family=family, layers=frozenset(layers.split(","))).broken == [], FORGETTING_LEDGERS[story]
+
+
+@pytest.mark.parametrize("family", ["drawn", "hammered"])
+def test_what_is_open_outlives_a_ledger_that_forgets_its_beginning(family: str) -> None:
+    for seed in range(25):
+        found = play(seed, family=family, layers=frozenset({"retention"}))
+        assert found.broken == [], f"seed {seed}, {family}, retention"
+
+
 @pytest.mark.parametrize("seed", MENDED)
 def test_what_was_broken_once_is_kept(seed: int) -> None:
     assert play(seed).broken == [], f"python -m tests.simulation {seed}: {MENDED[seed]}"

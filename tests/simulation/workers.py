@@ -22,6 +22,7 @@ from amends.compensators.effects import (
     LedgerFact,
     NobodyKnows,
     NotBegun,
+    NotDeployed,
     ProbeAnswer,
     Refused,
     Succeeded,
@@ -40,6 +41,7 @@ from amends.tools.resolve import Resolved, resolve
 from amends.tools.step import step_from_facts
 
 RESET = Failure("ConnectionError", "reset")
+GONE = Failure("amends.StepGone", "the ledger no longer holds the step")
 
 
 @dataclass
@@ -239,6 +241,8 @@ class WorkerProcess(Process):
         if count <= 0:
             return ()
         topic = self.pipeline.topics.ledger
+        if not self._holds(effect.from_offset):
+            return Unreadable("what is to be read is gone")
         records = self.pipeline.broker.read(topic, self.lane.partition, effect.from_offset, count)
         key = command.workflow_id.encode()
         found = [LedgerFact(r.offset, decoded(r.value)) for r in records if r.key == key]  # type: ignore[arg-type]
@@ -267,6 +271,9 @@ class WorkerProcess(Process):
 
     def _call(self, effect: asks.CallForward, attempt: str, answer: Callable[[CallAnswer], None]) -> None:
         pipeline, command = self.pipeline, effect.command
+        if not self._holds(command.started_offset):
+            answer(NotDeployed(GONE))
+            return
         tool = pipeline.tools[command.tool_name]
         started = self._started(command.started_offset)
         given = _given(started)
@@ -332,7 +339,10 @@ class WorkerProcess(Process):
     def _heard_for(self, entry: UndoEntry) -> set[str]:
         """Whose requests for this undo the remote took, to do it later, as it stands on the ledger."""
         ledger = self.pipeline.topics.ledger
-        facts = (decoded(r.value) for r in self.pipeline.broker.read(ledger, self.lane.partition, entry.started_offset))
+        whole = self.pipeline.broker.whole(
+            ledger, self.lane.partition
+        )  # a remote knows of itself what the ledger forgets
+        facts = (decoded(r.value) for r in whole[entry.started_offset :])
         return {
             fact.owner
             for fact in facts
@@ -346,6 +356,8 @@ class WorkerProcess(Process):
         pipeline = self.pipeline
         if pipeline.happens(pipeline.mix.question_fails):
             return ProbeAnswer(Decision.UNKNOWN, error=RESET)
+        if not self._holds(command.started_offset):
+            return ProbeAnswer(Decision.UNKNOWN, error=GONE)
         tool = pipeline.tools[command.tool_name]
         if pipeline.world.pending[command.key]:
             return ProbeAnswer(Decision.UNKNOWN)
@@ -369,6 +381,8 @@ class WorkerProcess(Process):
         pipeline, entry = self.pipeline, effect.entry
         if pipeline.happens(pipeline.mix.question_fails):
             return NobodyKnows(RESET)
+        if not self._holds(entry.started_offset) or not self._holds(max(entry.outcome_offset, entry.started_offset)):
+            return NobodyKnows(GONE)
         started = self._started(entry.started_offset)
         outcome = self._fact(entry.outcome_offset) if entry.outcome_offset >= 0 else None
         assert outcome is None or isinstance(outcome, StepEvent | Resolution)
@@ -380,6 +394,10 @@ class WorkerProcess(Process):
         """A remote may show what it did a little later."""
         lag_ms = LAG_MAX_MS if tool.kind.lags or self.pipeline.happens(self.pipeline.mix.slow) else 0
         return self.pipeline.schedule.now_ms - lag_ms
+
+    def _holds(self, offset: int) -> bool:
+        """Whether the ledger has not forgotten what stood there."""
+        return offset >= self.pipeline.broker.start(self.pipeline.topics.ledger, self.lane.partition)
 
     def _fact(self, offset: int) -> Any:
         record = self.pipeline.broker.read(self.pipeline.topics.ledger, self.lane.partition, offset, 1)[0]

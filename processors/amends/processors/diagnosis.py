@@ -93,7 +93,7 @@ def ran_out(header: Header, fact: Timeout, silences: Silences, at_ms: int) -> st
         if header.is_vacant:
             so_long = f"{(at_ms - header.finishing_since_ms) / 1000:g} s"
             return f"nobody has finished it for {so_long} past its pivot" if at_ms >= finish_due_ms(header) else None
-        due_ms = silences.heartbeat_due_ms(header.armed_at_ms, header.lease_ms)
+        due_ms = silences.heartbeat_due_ms(header.armed_at_ms, header.lease_ms, at_ms)
         silent_s = (at_ms - header.armed_at_ms) / 1000
         return (
             f"the agent went silent for {silent_s:.1f} s (lease {header.lease_ms / 1000:g} s)"

@@ -161,6 +161,8 @@ class Partition:
                 self._drop(dropped)
             if adopted:
                 gathering.heard.tell(self._admission)
+            if adopted and gathering.is_carried:
+                self._silences.learn(gathering.silences)
             if adopted and gathering.parked.was_gone and not gathering.is_gone:
                 self._outbox.start_carried(self._slots.hot(adopted[0]), self._appended_at_ms)
             for record in self._refolds.followers(gathering):

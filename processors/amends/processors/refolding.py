@@ -61,6 +61,7 @@ class Gathering:
             self.from_offset = 0  # until the ledger was asked what stands there
         self.to_offset = to_offset
         self.silences = silences if carried is None else carried.silences
+        self.is_carried = carried is not None
         self.contracts = ContractBook()
         self.slots = Slots(self.contracts, lambda _: Sent())
         self.unplaced: list[LedgerRecord] = []

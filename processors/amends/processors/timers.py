@@ -5,7 +5,9 @@ Rules
   the fact that armed it is still the last.
 - A silence is a gap between consecutive records of a partition, Timeouts included. One longer than half a lease
   extends a heartbeat armed before it by its length: after an outage nobody is failed at once, and a lone dead agent is
-  found after two leases, because a refused Timeout is itself a record and splits the silence that follows.
+  found after two leases, because a refused Timeout is itself a record and splits the silence that follows. Silences
+  shorter than a lease extend it by one lease at most, together: where others write that seldom, each of their records
+  would put off what was due, for ever.
 - A timer due at T fires once every fact appended before T is folded: late, never early, never stopped by lag.
 """
 
@@ -38,15 +40,27 @@ class Silences:
                 self._prune(at_ms)
         self.last_at_ms = max(self.last_at_ms, at_ms)
 
-    def heartbeat_due_ms(self, armed_at_ms: int, lease_ms: int) -> int:
-        """Return when a heartbeat armed at `armed_at_ms` runs out, as far as the partition was read."""
+    def learn(self, other: Silences) -> None:
+        """Take over the silences that are known elsewhere and not here: what a Carry holds of before the ledger's
+        beginning."""
+        unknown = [gap for gap in other.gaps if not any(_overlap(gap, known) for known in self.gaps)]
+        self.gaps = sorted([*self.gaps, *unknown])
+
+    def heartbeat_due_ms(self, armed_at_ms: int, lease_ms: int, as_of_ms: int | None = None) -> int:
+        """Return when a heartbeat armed at `armed_at_ms` runs out, as far as the partition was read, or as it was at
+        `as_of_ms`: what waited to be folded is judged by what stands before it."""
         due_ms = armed_at_ms + lease_ms
+        short_ms = 0
         for ended_ms, gap_ms in reversed(self.gaps):
             if ended_ms <= armed_at_ms:
                 break
-            if gap_ms * 2 > lease_ms:
+            if as_of_ms is not None and ended_ms > as_of_ms:
+                continue
+            if gap_ms >= lease_ms:
                 due_ms += gap_ms
-        return due_ms
+            elif gap_ms * 2 > lease_ms:
+                short_ms += gap_ms
+        return due_ms + min(short_ms, lease_ms)
 
     def _shorten(self, at_ms: int) -> None:
         """Time went back: a clock had jumped, and the silence before it was no longer than till now."""
@@ -59,3 +73,7 @@ class Silences:
     def _prune(self, now_ms: int) -> None:
         kept = [(at, gap) for at, gap in self.gaps if now_ms - at < gap * _RELEVANT_FOR]
         self.gaps = kept[-SILENCES_MAX // 2 :]
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] - one[1] < other[0] and other[0] - other[1] < one[0]
