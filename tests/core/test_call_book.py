@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from amends.producers.calls import CallBook
-from amends.producers.effects import Admit, Admitted, Recorded, Standing
+from amends.producers.effects import Admit, AdmitAgain, Admitted, Pending, Recorded, Standing
 from amends.producers.savepoints import Place
 from amends.schemas.commands import EndedEpoch, Phase
 from amends.schemas.contract import CallTerms, Contract, Effect, Idempotency
@@ -81,6 +83,25 @@ def test_a_call_that_stands_is_met_though_another_process_made_it_anew_and_that_
     met = book.admit(Admit(CONTRACT, "charge 1", "the charge", False, turned), "a/2", 0)
     assert isinstance(met, Recorded)
     assert met.step_id == mine.step_id
+
+
+@pytest.mark.parametrize(("after_ms", "made"), [(999, True), (1_000, False)])
+def test_a_key_that_another_process_used_so_long_ago_that_it_is_forgotten_is_not_used_again(
+    after_ms: int, made: bool
+) -> None:
+    """Seen by the simulation (seed 1320364): who resumed had read on to before the other's intent only, and its call
+    was a second effect of one step, of which one was undone."""
+    aging = replace(CONTRACT, call=CallTerms(Idempotency.KEY, key_ttl_ms=1_000))
+    asked = Admit(aging, "charge 1", "the charge", False, RUNNING)
+    book = CallBook("w")
+    mine = book.admit(asked, "b/1", 5_000 + after_ms)
+    assert isinstance(mine, Admitted)
+    book.placed(noted(book, mine, StepStatus.STARTED), 20)
+    theirs = StepEvent("w", mine.step_id, "a/1", 0, StepStatus.STARTED, "shop.charge", call_id="charge 1")
+    theirs = replace(theirs, timestamp_ms=5_000)
+    book.remember(((9, theirs), (10, replace(theirs, status=StepStatus.UNKNOWN))))
+    found = book.admit_again(AdmitAgain(asked, mine, 20, 5_000 + after_ms))
+    assert isinstance(found, Admitted if made else Pending)
 
 
 def test_an_intent_that_comes_again_behind_a_savepoint_stands_where_it_stood() -> None:

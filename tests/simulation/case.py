@@ -195,7 +195,8 @@ class Case:
             self.announced.append((offset, workflow_id, fact.child_workflow_id or ""))
         elif fact.status is WorkflowStatus.STARTED and fact.parent_workflow_id and not fact.detached:
             announced = (fact.parent_workflow_id, number_of(fact, CHILD_STARTED_OFFSET))
-            if announced not in self.born.values():  # a repeat behind the grace begins nobody's child
+            is_new = any(w.header.started_offset == offset for w in self.instances(workflow_id))
+            if is_new and announced not in self.born.values():  # a repeat behind the grace begins nobody's child
                 self.born.setdefault(offset, announced)
         elif fact.status is WorkflowStatus.CHILD_CLOSED:
             self.answers[number_of(fact, CHILD_STARTED_OFFSET)].append((offset, number_of(fact, AS_OF)))

@@ -99,7 +99,7 @@ def _approved(
         raise refusals.not_approved(subject, admitted.step_id, told)
     if told.state != ApprovalState.USED:
         return None
-    made = yield from made_by_others(asked, admitted, asked_at, surely=True)
+    made = yield from made_by_others(asked, admitted, asked_at, requested.timestamp_ms, surely=True)
     if made is None:
         raise refusals.approval_not_accepted(subject, admitted.step_id, _not_held(told))
     return made

@@ -36,7 +36,7 @@ from amends.producers.effects import (
     Repeated,
     Standing,
 )
-from amends.producers.known_steps import WITHOUT_EFFECT, KnownStep, answer_to
+from amends.producers.known_steps import WITHOUT_EFFECT, KnownStep, answer_to, is_forgotten
 from amends.producers.savepoints import IN_FLIGHT, Place, Savepoints
 from amends.schemas.commands import Phase
 from amends.schemas.contract import ALLOW, REFUSE, Contract, Idempotency
@@ -120,14 +120,16 @@ class CallBook:
         if call.repeatable:
             return admitted
         by_what_it_asks = call.tool_call_id is not None and call.contract.duplicates != ALLOW
-        keyed = call.contract.call.idempotency is not Idempotency.NEITHER
+        terms = call.contract.call
+        keyed = terms.idempotency is not Idempotency.NEITHER
         for step in self._steps.values():
             same = step.call_id == admitted.call_id or (by_what_it_asks and step.call_digest == call.call_digest)
             if not same or step.condemned(call.standing.turns) or self._taken_back(step, call.contract):
                 continue
             own = step.step_id == admitted.step_id
             statuses = step.statuses_before(again.offset, admitted.attempt) - WITHOUT_EFFECT
-            if not statuses or (own and keyed and not step.present):
+            once = own and keyed and not is_forgotten(terms, step, again.wall_ms)  # to its remote it is one call
+            if not statuses or (once and not step.present):
                 continue
             if step.present:
                 refused = call.contract.duplicates == REFUSE and step.call_id != admitted.call_id
@@ -291,6 +293,7 @@ class CallBook:
             step.payload = fact.output_payload if whole else None
             step.captured = None
         if fact.status is StepStatus.STARTED:
+            step.first_wall_ms = min(step.first_wall_ms, fact.timestamp_ms or step.first_wall_ms)
             if step.captured is None:
                 step.captured = fact.captured
             step.attempts.setdefault(fact.attempt, fact.status)

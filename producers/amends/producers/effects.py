@@ -241,6 +241,7 @@ class AdmitAgain:
     asked: Admit
     admitted: Admitted
     offset: int
+    wall_ms: int  # when the intent was written
 
 
 @quick

@@ -55,7 +55,7 @@ def yielded_to(
     ages = terms.idempotency is Idempotency.KEY and terms.key_ttl_ms is not None  # the other may have used it long ago
     if not surely and (asked.repeatable or (keyed and not ages and asked.tool_call_id is None)):
         return None
-    found = yield from made_by_others(asked, admitted, offset, surely=surely)
+    found = yield from made_by_others(asked, admitted, offset, started.timestamp_ms, surely=surely)
     if found is not None:
         now: Instant = yield ReadClock()
         yield QueueFact(not_executed(started, OTHERS, now.wall_ms))
@@ -63,14 +63,14 @@ def yielded_to(
 
 
 def made_by_others(
-    asked: Admit, admitted: Admitted, offset: int, *, surely: bool = False
+    asked: Admit, admitted: Admitted, offset: int, wall_ms: int, *, surely: bool = False
 ) -> Generator[Effect, Any, NotMade | None]:
     """Return what is known of a call by what other processes wrote before `offset`; None if it is still to be made."""
     history = yield ReadOthers(offset, surely)
     if not history:
         return None
     yield Remember(history)
-    found: Admission = yield AdmitAgain(asked, admitted, offset)
+    found: Admission = yield AdmitAgain(asked, admitted, offset, wall_ms)
     return None if isinstance(found, Admitted) else found
 
 

@@ -74,14 +74,14 @@ def answer_to(call: Admit, step: KnownStep, wall_ms: int) -> Recorded | Pending 
         return Recorded(step.step_id, step.payload)
     if step.open() and (step.here or not keyed):
         return Pending(step.step_id, open=True)
-    if (step.open() or step.unknown()) and (not keyed or _forgotten(terms, step, wall_ms)):
+    if (step.open() or step.unknown()) and (not keyed or is_forgotten(terms, step, wall_ms)):
         return Pending(step.step_id, open=False)
     if (step.open() or step.unknown()) and call.contract.captures and step.captured is None:
         return Pending(step.step_id, open=False)  # what is read now may be its own effect
     return None
 
 
-def _forgotten(terms: CallTerms, step: KnownStep, wall_ms: int) -> bool:
+def is_forgotten(terms: CallTerms, step: KnownStep, wall_ms: int) -> bool:
     """Whether the remote no longer remembers the key of `step`: it then counts as one that takes none."""
     if terms.idempotency is not Idempotency.KEY or terms.key_ttl_ms is None:
         return False
