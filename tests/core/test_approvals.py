@@ -198,6 +198,29 @@ def test_a_grant_that_the_first_gives_back_is_not_used_by_whom_it_was_refused_to
     assert (state_of(ledger), troubles(ledger)) == ("used", [])
 
 
+@pytest.mark.parametrize(
+    ("end", "undone"), [(StepStatus.NOT_EXECUTED, False), (StepStatus.SUCCEEDED, True), (StepStatus.UNKNOWN, True)]
+)
+def test_what_stands_before_a_savepoint_is_not_undone_for_an_attempt_behind_it_that_was_not_accepted(
+    end: StepStatus, undone: bool
+) -> None:
+    """Seen by the simulation (seed 2200124). Where it was sent all the same it has an effect of its own."""
+    booking = replace(contract_of("hall.book"), approval_ms=60_000)
+    ledger = Ledger()
+    ledger.start(lease_ms=600_000)
+    request(ledger, contract=booking)
+    ledger.append(ruling(ledger))
+    ledger.started("s", booking, approval=TERMS)
+    ledger.ended("s", StepStatus.SUCCEEDED, undo_arguments=b"{}")
+    ledger.savepoint("booked")
+    ledger.undo_to("booked")
+    ledger.started("s", booking, attempt="q1", approval=TERMS)
+    assert ledger.commanded() == []
+    ledger.ended("s", end, attempt="q1")
+    ledger.wait(1_000)
+    assert (step_of(ledger).undo is not None) is undone
+
+
 def test_a_remote_that_takes_two_sends_for_one_call_may_be_sent_to_twice_with_one_grant() -> None:
     ledger = Ledger()
     ledger.start(lease_ms=600_000)

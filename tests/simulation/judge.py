@@ -366,7 +366,7 @@ def _of_belief(case: Case, world: World, workflow: Workflow, belief: Belief) -> 
         subject = f"{header.workflow_id}/{call_id}"
         there = [d for d in world.deeds if d.call == subject and not d.undone]
         there = [d for d in there if not case.is_condemned(workflow, case.steps[d.reference])]
-        if told is Told.DONE and not there:
+        if told is Told.DONE and not there and not _was_taken_back(case, world, workflow, subject, belief):
             broken.append(Broken(7, f"{subject}: told that it was done, and it is not there"))
         if told in (Told.REFUSED, Told.NOT_CALLED) and there and belief.processes == 1:
             broken.append(Broken(7, f"{subject}: {told.value}, the agent was told, and it is there"))
@@ -378,6 +378,12 @@ def _of_belief(case: Case, world: World, workflow: Workflow, belief: Belief) -> 
         if len(there) > 1 and not apart and any(_kind_of(case, d) is not Idempotency.NEITHER for d in there):
             broken.append(Broken(2, f"{subject} was done {len(there)} times"))
     return broken
+
+
+def _was_taken_back(case: Case, world: World, workflow: Workflow, subject: str, belief: Belief) -> bool:
+    """Whether another process of the workflow has had a call undone since: who was told was told the truth."""
+    done = (d for d in world.deeds if d.call == subject and d.undone)
+    return belief.processes > 1 and any(case.is_condemned(workflow, case.steps[d.reference]) for d in done)
 
 
 def _knew(case: Case, earlier: Deed, later: Deed) -> bool:

@@ -106,6 +106,7 @@ def time_out(step: Step, name: str, contract: Contract | None, offset: int, at_m
     if attempt is None or attempt.state is not ATTEMPT_OPEN:
         return step
     ended = replace(attempt, state=AttemptState.UNKNOWN, ended_offset=offset, ended_at_ms=at_ms)
+    ended = _with_effect(ended, contract)
     return _put(step, index, replace(ended, accepted=True) if _may_be_taken(contract) else ended)
 
 
@@ -261,8 +262,9 @@ def _started(attempt: Attempt | None, fact: StepEvent, contract: Contract | None
 
 
 def _is_known(step: Step, contract: Contract | None) -> bool:
-    """Whether the call is known to have happened, and its remote takes another send of it for the same."""
-    if contract is None or contract.call.idempotency is Idempotency.NEITHER:
+    """Whether the call is known to have happened, and another send of it has no effect of its own: its remote takes it
+    for the same, or it was approved, and of an approved call one attempt is accepted."""
+    if contract is None or (contract.call.idempotency is Idempotency.NEITHER and contract.approval_ms is None):
         return False
     return bool(step.attempts) and standing(step) is PRESENT
 
@@ -297,6 +299,7 @@ def _ended(
         and (_is_accepted(fact) or (anew and _may_be_taken(contract)))
     ):
         ended = replace(ended, accepted=True)
+    ended = _with_effect(ended, contract)
     given_up = ended.state is _NOT_EXECUTED and ended is not attempt
     if given_up and fact.writer is _COMPENSATOR and attempt is not None:
         changes["resends"] = max(0, step.resends - 1)  # like RELEASED: nothing was done, nothing is spent
@@ -305,6 +308,14 @@ def _ended(
         reason = f"attempt {fact.attempt} ended twice: {attempt.state if attempt else ''} and {fact.status.value}"
         step = with_trouble(step, "contradiction", reason, offset, at_ms)
     return step
+
+
+def _with_effect(ended: Attempt, contract: Contract | None) -> Attempt:
+    """Return an attempt that ended: one that was not accepted, and was sent all the same, has an effect of its own."""
+    sent = ended.repeats and ended.state in (ATTEMPT_SUCCEEDED, ATTEMPT_UNKNOWN)
+    if not sent or contract is None or contract.call.idempotency is not Idempotency.NEITHER:
+        return ended
+    return replace(ended, repeats=False)
 
 
 def _find(step: Step, name: str) -> tuple[int | None, Attempt | None]:
