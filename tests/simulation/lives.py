@@ -340,9 +340,9 @@ class Agent:
         if not tool.kind.from_input or standing is None:
             return subject
         step = None if over else self._step_of(number)
-        going_on = [found for found in self._steps_of(number) if not found.condemned(standing.turns)]
-        if step is None and going_on:
-            step = going_on[-1]  # nobody knows that it took, but what it was about it is about
+        found = self._steps_of(number)
+        if step is None and found and not found[-1].condemned(standing.turns):
+            step = found[-1]  # nobody knows that it took, but what it was about it is about
         epoch = standing.epoch if step is None else step.epoch
         life = standing.workflow_offset if self._has_lives else 0
         return f"{subject}@{life}.{epoch}" if life or epoch else subject

@@ -57,6 +57,7 @@ MENDED = {
     1287959: "where a parent asked last went by an instance that the owner had forgotten: the judge's fault",
     2200124: "what stood was undone for an attempt behind the savepoint that its approval had not been accepted for",
     2300055: "what an agent was told was taken back by another process since: the judge's fault",
+    1605314: "the harness named an effect after a step that its call had left behind (its own fault)",
     1411354: "an effect that was planned again (it turned green by another cure)",
 }
 """Seeds beyond those below that broke a promise once."""
