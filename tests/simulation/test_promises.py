@@ -63,17 +63,6 @@ MENDED = {
 """Seeds beyond those below that broke a promise once."""
 
 
-OPEN: dict[int, str] = {}
-"""One seed of each kind that is not understood yet: a fault of ours, or the judge's."""
-
-
-@pytest.mark.parametrize("seed", OPEN)
-@pytest.mark.xfail(strict=True, raises=AssertionError)
-def test_what_is_not_understood_yet(seed: int) -> None:
-    """Fails on the day one is mended: move it up then."""
-    assert play(seed).broken == [], f"python -m tests.simulation {seed}: {OPEN[seed]}"
-
-
 @pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
 def test_every_promise_is_kept_whatever_happens(first: int) -> None:
     for seed in range(first, first + BATCH):
