@@ -142,7 +142,8 @@ def drawn(
         mix.skew_ms = min(mix.skew_ms, 500)  # a clock that is wrong by more than a retention carries too late
         mix.anew = max(mix.anew, gone.choice((0, 1, 2)))
         mix.lives = max(mix.lives, gone.choice((0, 0, 1)))
-        layers -= {"families"}  # a retention is to be longer than a parent may want what its child has closed
+        # A retention is to be longer than a parent, or a person, may want undone what has closed: that is not carried.
+        layers -= {"families", "containing"}
     if "families" in layers:
         bond = Random(f"{seed} families")
         mix.partitions = bond.choice((1, 2, 2))
