@@ -138,12 +138,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"amends: {count} test(s) skipped for want of {kind}")
 
 
-_status = 0
+STATUS = pytest.StashKey[int]()
 
 
-def pytest_sessionfinish(exitstatus: int) -> None:
-    global _status
-    _status = int(exitstatus)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    session.config.stash[STATUS] = int(exitstatus)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -158,4 +157,4 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         sys.stdout.flush()
         print("a checkpoint of a test hangs in the client (librdkafka#5456): the run ends without it", file=sys.stderr)
         sys.stderr.flush()
-        os._exit(_status)
+        os._exit(config.stash.get(STATUS, 1))

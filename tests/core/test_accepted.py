@@ -14,6 +14,7 @@ from amends.compensators.effects import CallForward, CallUndo, IsStillThere, Led
 from amends.compensators.invocation import Invocation, invoke
 from amends.compensators.ownership import Owned, Released, standing_of_undo
 from amends.compensators.verdicts import undo_answer
+from amends.processors.state import Undo
 from amends.producers.effects import Returned
 from amends.producers.flow import call_flow
 from amends.schemas.commands import UndoCommand
@@ -234,6 +235,12 @@ def undo(ledger: Ledger, status: UndoStatus, attempt: int, error: Failure | None
     ledger.append(UndoEvent("w", "t", 0, attempt, status, owner, error=error))
 
 
+def undo_of(ledger: Ledger) -> Undo:
+    found = ledger.step("t").undo
+    assert found is not None
+    return found
+
+
 def accepted_undo(given: Contract) -> Ledger:
     ledger = condemned(given)
     undo(ledger, UndoStatus.STARTED, 0)
@@ -248,8 +255,7 @@ def test_an_undo_that_was_taken_is_polled_by_verify_and_spends_nothing() -> None
         assert ledger.commanded()[-1] == [("t", 0, attempt)]
         undo(ledger, UndoStatus.STARTED, attempt)
         undo(ledger, UndoStatus.UNKNOWN, attempt, Failure("amends.NotYet", "still there"))
-    assert ledger.step("t").undo is not None
-    assert ledger.step("t").undo.spent == 0  # type: ignore[union-attr]
+    assert undo_of(ledger).spent == 0
     ledger.wait(6_000, until=lambda: len(ledger.commanded()) > 8)
     undo(ledger, UndoStatus.STARTED, 8)
     undo(ledger, UndoStatus.UNDONE, 8)
@@ -275,9 +281,7 @@ def test_an_undo_that_is_taken_anew_has_a_time_of_its_own_and_the_budget_bounds_
         undo(ledger, UndoStatus.UNKNOWN, attempt, TAKEN)
         ledger.wait(6_000, until=lambda attempt=attempt: ledger.commanded()[-1][0][2] > attempt)  # type: ignore[misc]
         assert ledger.of(UndoCommand)[-1].entries[0].polls
-        found = ledger.step("t").undo
-        assert found is not None
-        assert found.spent == spent
+        assert undo_of(ledger).spent == spent
     ledger.wait(DONE_WITHIN_MS + 5_000, step_ms=1_000)
     attempt = ledger.commanded()[-1][0][2]
     undo(ledger, UndoStatus.STARTED, attempt)
@@ -334,33 +338,17 @@ def test_a_late_failure_of_an_earlier_attempt_says_nothing_of_the_one_that_was_t
     assert ledger.step("t").undo == before
 
 
-def test_what_is_heard_to_be_taken_behind_the_word_that_it_will_not_be_done_is_waited_for_no_more() -> None:
-    """Seen by the simulation (seed 1326485): its time stood for that of the next, which was sent beside it."""
-    ledger = condemned(contract(undo=Idempotency.NEITHER, verify=True))
-    undo(ledger, UndoStatus.STARTED, 0)
-    undo(ledger, UndoStatus.FAILED, 0, Failure("Remote", "dropped"))  # a callback is faster than its 202
-    undo(ledger, UndoStatus.UNKNOWN, 0, TAKEN)
-    ledger.wait(3_000)
-    assert not ledger.of(UndoCommand)[-1].entries[0].polls
-    ledger.wait(DONE_WITHIN_MS - 10_000, step_ms=1_000)
-    undo(ledger, UndoStatus.STARTED, 1)
-    undo(ledger, UndoStatus.UNKNOWN, 1, TAKEN)
-    ledger.wait(20_000, step_ms=1_000)
-    granted = ledger.of(UndoCommand)[-1].entries[0]
-    assert (granted.attempt, granted.polls) == (2, True)
-
-
 @pytest.mark.parametrize("kind", list(Idempotency))
 def test_each_attempt_that_a_remote_of_no_key_takes_has_a_time_of_its_own(kind: Idempotency) -> None:
     ledger = condemned(contract(undo=kind, verify=True))
     undo(ledger, UndoStatus.STARTED, 0)
-    ledger.wait(40_000, until=lambda: ledger.step("t").undo.attempt == 1)  # type: ignore[union-attr]
+    ledger.wait(40_000, until=lambda: undo_of(ledger).attempt == 1)
     undo(ledger, UndoStatus.STARTED, 1)
     undo(ledger, UndoStatus.UNKNOWN, 0, TAKEN)  # and nobody looked: the next was sent
-    before = ledger.step("t").undo.accepted_until_ms  # type: ignore[union-attr]
+    before = undo_of(ledger).accepted_until_ms
     ledger.wait(5_000)
     undo(ledger, UndoStatus.UNKNOWN, 1, TAKEN)
-    until_ms = ledger.step("t").undo.accepted_until_ms  # type: ignore[union-attr]
+    until_ms = undo_of(ledger).accepted_until_ms
     assert (until_ms > before) is (kind is Idempotency.NEITHER)  # the others know it for the one that they have
 
 
@@ -368,7 +356,7 @@ def test_what_is_heard_to_be_taken_when_its_lease_has_run_out_is_polled_and_not_
     """Seen by the simulation (seed 1053965): the remote did the first, and then the second."""
     ledger = condemned(contract(undo=Idempotency.NEITHER, verify=True))
     undo(ledger, UndoStatus.STARTED, 0)
-    ledger.wait(40_000, until=lambda: ledger.step("t").undo.attempt == 1)  # type: ignore[union-attr]
+    ledger.wait(40_000, until=lambda: undo_of(ledger).attempt == 1)
     undo(ledger, UndoStatus.UNKNOWN, 0, TAKEN)
     ledger.wait(3_000)
     granted = ledger.of(UndoCommand)[-1].entries[0]
@@ -410,9 +398,7 @@ def test_a_repeat_of_the_word_that_it_came_to_nothing_spends_nothing() -> None:
     undo(ledger, UndoStatus.STARTED, 0)
     for _ in range(2):
         undo(ledger, UndoStatus.FAILED, 0, Failure("Remote", "dropped"))
-        found = ledger.step("t").undo
-        assert found is not None
-        assert (found.attempt, found.spent) == (1, 1)
+        assert (undo_of(ledger).attempt, undo_of(ledger).spent) == (1, 1)
 
 
 def test_a_poll_that_was_under_way_when_the_remote_gave_up_does_not_begin_the_wait_anew() -> None:

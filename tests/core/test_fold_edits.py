@@ -6,7 +6,7 @@ import pytest
 from tests.core.ledger import Ledger, contract_of
 
 from amends.processors.records import decode_step, encode_step
-from amends.processors.state import UndoState
+from amends.processors.state import UndoState, arguments_of
 from amends.schemas.commands import DeadLetter, Incident, UndoCommand
 from amends.schemas.contract import Contract, Effect, Idempotency
 from amends.schemas.facts import Decision, Party, StepStatus, UndoStatus, WorkflowStatus
@@ -70,10 +70,10 @@ def test_an_edit_never_changes_an_undo_that_is_granted_under_way_or_done(state: 
 def test_an_edit_counts_once_and_only_on_the_version_decided_on() -> None:
     ledger = given_up()
     edit(ledger, b'{"id": "late"}', version=0)
-    assert ledger.step("x").undo_arguments == OLD
+    assert arguments_of(ledger.step("x")) == OLD
     edit(ledger, version=1)
     edit(ledger, b'{"id": "second click"}', version=1)
-    assert ledger.step("x").undo_arguments == NEW
+    assert arguments_of(ledger.step("x")) == NEW
     assert ledger.commanded() == [[("x", 0, 0)], [("x", 1, 0)]]
 
 
@@ -88,7 +88,7 @@ def test_arguments_that_cannot_be_used_are_refused_in_the_incident_and_its_dead_
     before = reason(ledger)
     edit(ledger, arguments, version=1)
     edit(ledger, arguments, version=1)
-    assert ledger.step("x").undo_arguments == OLD
+    assert arguments_of(ledger.step("x")) == OLD
     assert reason(ledger).startswith(f"{before}; the other arguments that someone gave are refused: ")
     assert reason(ledger).count("refused: ") == before.count("refused: ") + 1
     assert why in reason(ledger)
@@ -96,7 +96,7 @@ def test_arguments_that_cannot_be_used_are_refused_in_the_incident_and_its_dead_
     assert why in ledger.of(Incident)[-1].detail
     assert why in ledger.of(DeadLetter)[-1].reason + ledger.of(DeadLetter)[-1].text
     edit(ledger, version=1)
-    assert ledger.step("x").undo_arguments == NEW, "what was refused leaves the decision open"
+    assert arguments_of(ledger.step("x")) == NEW, "what was refused leaves the decision open"
 
 
 def test_arguments_in_a_record_that_cannot_be_kept_leave_the_workflow_with_an_incident() -> None:
@@ -114,7 +114,7 @@ def test_an_edit_is_refused_while_an_attempt_with_the_old_arguments_may_have_tak
     ledger.undo("x", UndoStatus.UNKNOWN)
     edit(ledger)
     assert "may have taken" in reason(ledger).rpartition("refused:")[2]
-    assert ledger.step("x").undo_arguments == OLD
+    assert arguments_of(ledger.step("x")) == OLD
     assert len(ledger.commanded()) == 1
 
 
@@ -128,7 +128,7 @@ def test_an_attempt_that_began_when_its_window_had_closed_forbids_other_argument
         if begins:
             ledger.undo("x", UndoStatus.STARTED)
         edit(ledger)
-        assert (ledger.step("x").undo_arguments == OLD) is begins
+        assert (arguments_of(ledger.step("x")) == OLD) is begins
 
 
 def test_arguments_that_were_missing_are_given_by_a_person() -> None:
@@ -158,7 +158,7 @@ def test_no_edit_has_a_machine_undo_what_only_a_person_may(effect: Effect) -> No
 def test_only_a_person_edits() -> None:
     ledger = given_up()
     edit(ledger, writer=Party.COMPENSATOR)
-    assert ledger.step("x").undo_arguments == OLD
+    assert arguments_of(ledger.step("x")) == OLD
     assert "only a person" in reason(ledger)
 
 
@@ -168,7 +168,34 @@ def test_what_a_call_says_later_does_not_replace_what_a_person_gave() -> None:
     ledger.started("x", contract_of("x", call=Idempotency.KEY), attempt="p2", undo_arguments=OLD)
     ledger.ended("x", StepStatus.SUCCEEDED, attempt="p2", undo_arguments=OLD)
     ledger.resolve("x", Decision.PRESENT, "p2", undo_arguments=OLD)
-    assert ledger.step("x").undo_arguments == NEW
+    assert arguments_of(ledger.step("x")) == NEW
+
+
+def test_what_a_person_gave_stays_with_its_undo_though_its_call_is_heard_again_behind_the_end() -> None:
+    """Seen by the simulation (seeds 2101537, 2105168): the call's own arguments stood beside the name of who had given
+    others."""
+    ledger = given_up(contract_of("x", call=Idempotency.KEY))
+    edit(ledger)
+    ledger.undone("x", generation=1)
+    done = ledger.step("x").undo
+    ledger.ended("x", StepStatus.SUCCEEDED, undo_arguments=OLD)
+    ledger.resolve("x", Decision.PRESENT, "p1", undo_arguments=OLD)
+    found = ledger.step("x").undo
+    assert found is not None
+    assert found == done
+    assert found.edited_arguments.encode() == NEW
+
+
+def test_the_undo_of_an_effect_that_comes_to_light_later_runs_with_what_its_own_call_says() -> None:
+    ledger = given_up()
+    edit(ledger)
+    ledger.undone("x", generation=1)
+    later = b'{"id": "later"}'
+    ledger.started("x", contract_of("x"), attempt="p2", undo_arguments=None)
+    ledger.ended("x", StepStatus.SUCCEEDED, attempt="p2", undo_arguments=later)
+    ledger.wait(3_000)
+    (entry,) = ledger.of(UndoCommand)[-1].entries
+    assert (entry.generation, entry.arguments) == (2, later)
 
 
 def test_an_edit_is_kept_by_a_restart_and_by_a_second_fold() -> None:

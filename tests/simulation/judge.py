@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, fields, replace
 
 from tests.simulation.case import Case, fold_one, instances_of
@@ -86,13 +86,14 @@ def of_the_owner(case: Case, owner: Partition, beliefs: dict[str, Belief], *, go
     for workflow_id in beliefs:
         told = {workflow.header.started_offset: workflow for workflow in case.instances(workflow_id)}
         slots = owner._slots
+        there = {slot.started for slot in slots.of(workflow_id.encode())}
+        families = (workflow.header.family for started, workflow in told.items() if started not in there)
+        forgotten = {at for family in families if family is not None for at in family.announced}
         for held in [slots.hot(slot) for slot in slots.of(workflow_id.encode()) if slot.parked is None]:
             expected = told.get(held.header.started_offset)
             if expected is None or (gone and held.header.phase is Phase.NONE and expected.header.phase in CLOSED):
                 continue
-            header, known = held.header, expected.header
-            if len(slots.of(workflow_id.encode())) < len(told):
-                header, known = _whenever_asked(header), _whenever_asked(known)
+            header, known = _whenever_asked(held.header, forgotten), _whenever_asked(expected.header, forgotten)
             if header != known or held.steps != expected.steps:
                 what = _difference(header, known) or "its steps"
                 broken.append(Broken(1, f"{workflow_id} is not what the ledger makes of it: {what}"))
@@ -139,13 +140,13 @@ def of_budgets(case: Case, terms: Terms) -> list[Broken]:
     return broken + [Broken(6, f"{most} undos were under way at once, {lane_max} may be")] * (most > lane_max)
 
 
-def _whenever_asked(header: Header) -> Header:
-    """The same, but for where its parent asked last: an instance that is forgotten hears its repeats no more, and one
-    that is held hears them in its place. The case forgets nobody."""
-    if header.family is None:
+def _whenever_asked(header: Header, forgotten: Set[int]) -> Header:
+    """The same, but for where its parent asked last under an announcement that a forgotten instance bears, too: that
+    one hears the repeats no more, and who is held hears them in its place. The case forgets nobody."""
+    if header.family is None or forgotten.isdisjoint(header.family.announced):
         return header
-    asks = tuple(ask._replace(offset=NOWHERE) for ask in header.family.asks)
-    return replace(header, family=header.family._replace(asks=asks))
+    asks = (a._replace(offset=NOWHERE) if a.announced in forgotten else a for a in header.family.asks)
+    return replace(header, family=header.family._replace(asks=tuple(asks)))
 
 
 def _difference(held: Header, expected: Header) -> str:
@@ -200,7 +201,7 @@ def _of_edit(case: Case, world: World, deed: Deed) -> list[Broken]:
     undo = None if step is None else step.undo
     if step is None or undo is None or undo.edited_offset == NOWHERE or undo.state in (UndoState.LOSS, UndoState.DEAD):
         return []
-    given = decode_payload(step.undo_arguments or b"null")
+    given = decode_payload(undo.edited_arguments.encode())
     asked = world.asked.get(undo_key(step.step_id, undo.generation), given)
     if asked == given and undo.edited_by == given.get(EDITED_BY):
         return []

@@ -79,14 +79,10 @@ FAMILIES: dict[str, Callable[..., Mix]] = {
 
 LAYERS = {"savepoints": 0.4, "odd tools": 0.4, "forgetting": 0.4, "odd clocks": 0.4, "families": 0.25, "budgets": 0.2}
 LAYERS |= {"slow tools": 0.2, "approvals": 0.15, "plans": 0.2, "standing alone": 0.3, "containing": 0.1}
-LAYERS |= {"folding anew": 0.1}
+LAYERS |= {"folding anew": 0.1, "editing": 0.1, "retention": 0.1}
 """What may come on top of a family of disturbances, and how often: each is drawn from a stream of its own."""
-LATER = {"editing": 0.1}
-"""Layers that seeds from `LATER_SEEDS` on may have, so that those kept from before are still what they were."""
-LATER_SEEDS = 2_000_000
-LATEST = {"retention": 0.1}
-"""So it is with these, from `LATEST_SEEDS` on."""
-LATEST_SEEDS = 3_000_000
+SINCE = {"editing": 2_000_000, "retention": 3_000_000}
+"""From which seed on a layer may be drawn: a new one begins behind those that are kept, which stay what they were."""
 LOOKS_MS = 1_000
 """How often the ledger looks what is to go."""
 
@@ -99,8 +95,8 @@ def drawn(
     chosen = chance.choice(("drawn", "drawn", "hammered", "haunted", "usurped"))
     if layers is None:
         on_top = Random(f"{seed} layers")
-        rates = LAYERS | (LATER if seed >= LATER_SEEDS else {}) | (LATEST if seed >= LATEST_SEEDS else {})
-        layers = frozenset() if family else frozenset(layer for layer in rates if on_top.random() < rates[layer])
+        may = [] if family else [layer for layer in LAYERS if seed >= SINCE.get(layer, 0)]
+        layers = frozenset(layer for layer in may if on_top.random() < LAYERS[layer])
     family = family or chosen
     mix = FAMILIES[family](chance, keeps_a1=keeps_a1)
     if not keeps_a1:

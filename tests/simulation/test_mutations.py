@@ -15,8 +15,7 @@ Not seen by any run, and why
 
 Seen, but in one of a thousand runs, which is too rare for a quick test: undo facts without generation and attempt (H4;
 keys and DEAD stand before it), open attempts that do not block the undo (H11; the late effect is undone in the end).
-`test_fold.py` and the laws have both fact by fact. So with a trigger that does not release an undo planned before it
-(two of 360,000 runs, kept in `test_promises.py`); `test_decide_ownership.py` has it fact by fact.
+`test_fold.py` and the laws have both fact by fact.
 """
 
 from __future__ import annotations

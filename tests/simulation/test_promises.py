@@ -48,7 +48,8 @@ MENDED = {
     1273985: "so it did with one that could not be read back",
     1300209: "so it did with others that were stale",
     1324805: "so it did with one that was lost",
-    1353755: "a call planned again was given what another process had made of it: the judge's fault (and 1268394's)",
+    1353755: "a call planned again was given what another process had made of it: the judge's fault",
+    1268394: "so was one that another process had made in a later epoch",
     1310059: "so was one of which two processes had made a step each",
     1169186: "so was one beside another process's equal deed",
     1273381: "a trigger between a plan and its start, as in 1164181",
@@ -58,9 +59,29 @@ MENDED = {
     2200124: "what stood was undone for an attempt behind the savepoint that its approval had not been accepted for",
     2300055: "what an agent was told was taken back by another process since: the judge's fault",
     1605314: "the harness named an effect after a step that its call had left behind (its own fault)",
+    2101537: "a call heard again behind the UNDONE put its own arguments beside the name of who had given others",
+    2103746: "so it did again",
+    2104524: "and here",
+    2105168: "and here, by a late success",
     1411354: "an effect that was planned again (it turned green by another cure)",
 }
 """Seeds beyond those below that broke a promise once."""
+
+
+OPEN = {
+    1387595: "where a partition is folded anew, the repeat of a request for a child of two lives counts for neither",
+    5100072: "a ledger that forgets its beginning: a workflow is RUNNING for ever, and nobody is told",
+    5100988: "a workflow is COMPENSATED, and an undo of which nothing is owed any more is still granted",
+    5205882: "a ledger that forgets its beginning: a workflow is not what the ledger makes of it",
+}
+"""Seeds that break a promise and are not understood yet: a fault of ours, or the judge's."""
+
+
+@pytest.mark.parametrize("seed", OPEN)
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_what_is_not_understood_yet(seed: int) -> None:
+    """Fails on the day one is mended: move it up then."""
+    assert play(seed).broken == [], f"python -m tests.simulation {seed}: {OPEN[seed]}"
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, BATCH))

@@ -22,7 +22,6 @@ from amends.processors.state import (
     ATTEMPT_SUCCEEDED,
     ATTEMPT_UNKNOWN,
     BLANK_ATTEMPT,
-    CLOSED_UNDO,
     DEFAULT_STEP_LEASE_MS,
     NOWHERE,
     PRESENT,
@@ -142,14 +141,7 @@ def fold_evidence(step: Step, fact: Resolution, offset: int, at_ms: int) -> Step
 def _is_commanded(step: Step) -> bool:
     """Whether an attempt of the undo may be under way: it keeps its arguments, for they go with its key."""
     undo = step.undo
-    granted = undo is not None and undo.state in (UndoState.DUE, UndoState.OPEN)
-    return step.undo_arguments is not None and (granted or _is_edited(step))
-
-
-def _is_edited(step: Step) -> bool:
-    """Whether a person gave the arguments of the undo that is owed: whatever its call says later, they stay."""
-    undo = step.undo
-    return undo is not None and undo.edited_offset != NOWHERE and undo.state not in CLOSED_UNDO
+    return step.undo_arguments is not None and undo is not None and undo.state in (UndoState.DUE, UndoState.OPEN)
 
 
 def with_trouble(step: Step, kind: str, reason: str, offset: int, at_ms: int) -> Step:
@@ -203,7 +195,7 @@ def _description(step: Step, fact: StepEvent, offset: int, at_ms: int) -> dict[s
         flow = _with_makes(step.flow, fact)
         if flow is not step.flow:
             changes["flow"] = flow
-    if undo_arguments is not None and (step.undo_arguments is None or succeeded) and not _is_edited(step):
+    if undo_arguments is not None and (step.undo_arguments is None or succeeded):
         changes["undo_arguments"] = undo_arguments
     return changes
 

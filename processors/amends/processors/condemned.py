@@ -18,6 +18,7 @@ from amends.processors.state import (
     Step,
     Undo,
     UndoState,
+    arguments_of,
     has_open_attempt,
     owed,
     replace,
@@ -201,7 +202,7 @@ def _obstacle(workflow: Workflow, step: Step, at_ms: int) -> tuple[str, str] | N
         return "no_undo", f"{step.tool_name} has no undo declared"
     if windows.is_closed(step, contract, at_ms):
         return _window_closed(step, contract)
-    if step.undo_arguments is None:
+    if arguments_of(step) is None:
         rung = climb(step, Standing.PRESENT, contract, condemned=True, now_ms=at_ms).rung
         if rung is Rung.RESEND:
             return "resend", ""

@@ -4,8 +4,8 @@ Rules
 - Only an undo that was given up on is edited. One that is granted, under way or closed keeps what it was told.
 - It runs with the new arguments in a new generation, under a key of its own: a remote would answer the old key with the
   old result. So nothing of the old generation may have taken, as far as the ledger shows.
-- Who gave them, and where on the ledger, is kept with the undo. What its call says later does not replace them, until
-  the undo is closed.
+- They, who gave them, and where on the ledger, are kept with the undo, beside what its call says, now or later. The
+  undo of an effect that comes to light when it is closed is another.
 - An edit that can't be taken changes nothing but the incident, which then says why: the person reads it there.
 """
 
@@ -33,9 +33,9 @@ def fold_edit(step: Step, fact: Resolution, contract: Contract | None, offset: i
     why = _obstacle(step, undo, fact, contract)
     if why is not None:
         return _refused(step, fact, why)
-    edited = replace(undo, edited_by=in_words(fact.by), edited_offset=offset)
-    given = replace(step, undo_arguments=fact.undo_arguments)
-    return granted_anew(given, edited, fact.by, contract, at_ms, fresh=True)
+    given = (fact.undo_arguments or b"").decode()
+    edited = replace(undo, edited_by=in_words(fact.by), edited_offset=offset, edited_arguments=given)
+    return granted_anew(step, edited, fact.by, contract, at_ms, fresh=True)
 
 
 def _obstacle(step: Step, undo: Undo, fact: Resolution, contract: Contract | None) -> str | None:

@@ -21,6 +21,7 @@ from amends.processors.state import (
     AttemptState,
     Standing,
     Step,
+    arguments_of,
     asked_from_ms,
     is_key_remembered,
     settles_at_ms,
@@ -64,7 +65,7 @@ def climb(step: Step, what: Standing, contract: Contract | None, *, condemned: b
     if (
         condemned
         and what is Standing.UNKNOWN
-        and step.undo_arguments is not None
+        and arguments_of(step) is not None
         and contract.undo is not None
         and (contract.undo.idempotency is Idempotency.NATURAL or contract.restores == COMPARE)
         and contract.effect is not Effect.IRREVERSIBLE

@@ -9,7 +9,7 @@ from amends.processors.acknowledging import version_of
 from amends.processors.echoing import Echoed, echo_of, echoed
 from amends.processors.emission import Emission, LedgerRecord
 from amends.processors.plan import Plan, entry, probe_name
-from amends.processors.state import CLOSED_PHASES, Ask, Step, Trouble, UndoState
+from amends.processors.state import CLOSED_PHASES, Ask, Step, Trouble, UndoState, arguments_of
 from amends.processors.terms import Terms
 from amends.processors.undos import GIVEN_UP
 from amends.processors.workflow import Workflow
@@ -191,7 +191,7 @@ class Outbox:
             attempt=undo.attempt,
             attempts_spent=undo.spent,
             key=undo_key(step.step_id, undo.generation),
-            arguments=step.undo_arguments or b"{}",
+            arguments=arguments_of(step) or b"{}",
             original=encode(command),
             last_error=undo.last_error,
             folded_to=header.folded_to,

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 
 from amends.processors.chain import Chain
 from amends.processors.dependencies import Dependencies, Rank
-from amends.processors.state import CLOSED_UNDO, Step, UndoState, has_open_attempt, settles_at_ms
+from amends.processors.state import CLOSED_UNDO, Step, UndoState, arguments_of, has_open_attempt, settles_at_ms
 from amends.processors.undos import forgotten_at_ms
 from amends.processors.windows import is_closed
 from amends.processors.workflow import Workflow
@@ -102,7 +102,7 @@ def _due_at_ms(step: Step, contract: Contract, now_ms: int) -> int | None:
     """Return when the undo of a step may begin, as far as the step itself decides; None if only a fact can change it:
     too late for a machine, for instance, is what its Timeout will say."""
     undo = step.undo
-    if undo is None or undo.state is not UndoState.DUE or contract.undo is None or step.undo_arguments is None:
+    if undo is None or undo.state is not UndoState.DUE or contract.undo is None or arguments_of(step) is None:
         return None
     forgotten_ms = forgotten_at_ms(undo, contract)
     if (forgotten_ms is not None and now_ms >= forgotten_ms) or is_closed(step, contract, now_ms):

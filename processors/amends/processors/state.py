@@ -131,8 +131,9 @@ class Undo:
     late: bool = False  # a person had it tried again though its window had closed
     accepted_attempt: int = NOWHERE  # the one that the remote took, to do it later
     accepted_until_ms: int = 0  # how long it may take; until then "still there" means "not yet"
-    edited_by: str = ""  # who gave the arguments it runs with
-    edited_offset: int = NOWHERE  # where that ruling stands; NOWHERE: they are those of its call
+    edited_by: str = ""  # who gave the arguments it runs with, in place of those of its call
+    edited_offset: int = NOWHERE  # where that ruling stands
+    edited_arguments: str = ""  # what he gave: JSON
 
 
 @dataclass(frozen=True)
@@ -292,6 +293,15 @@ def standing(step: Step) -> Standing:
         elif state is ATTEMPT_UNKNOWN and not attempt.absent and found is ABSENT:
             found = UNKNOWN
     return found
+
+
+def arguments_of(step: Step) -> bytes | None:
+    """Return what the undo of a step is to run with: what a person gave the one that is owed, else what the call says;
+    None if it is not known."""
+    undo = step.undo
+    if undo is not None and undo.edited_arguments and undo.state not in CLOSED_UNDO:
+        return undo.edited_arguments.encode()
+    return step.undo_arguments
 
 
 def is_covered(attempt: Attempt, undo: Undo) -> bool:

@@ -39,6 +39,7 @@ from amends.processors.state import (
     Step,
     Undo,
     UndoState,
+    arguments_of,
     in_words,
     is_key_remembered,
     replace,
@@ -148,7 +149,7 @@ def can_be_run(step: Step, contract: Contract | None) -> bool:
     """Whether there is an undo and all it needs. Retrying another would close its incident and never run."""
     if step.child is not None:  # it is asked again
         return True
-    return contract is not None and contract.undo is not None and step.undo_arguments is not None
+    return contract is not None and contract.undo is not None and arguments_of(step) is not None
 
 
 def can_be_tried_again(terms: UndoTerms, contract: Contract, first_at_ms: int, now_ms: int) -> bool:
