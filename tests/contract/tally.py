@@ -2,7 +2,8 @@
 
 It shows every fault an engine could make: a lost fact or one folded twice changes the count, two in the wrong order
 the digest. A fact `arm <ms>` arms a timer of its key; when it is due the fold writes `rang` to the ledger. A fact
-`forget` drops its key; a fact `again <offset>` has it counted anew from there, and other facts of the key wait.
+`forget` drops its key; a fact `again <offset>` has it counted anew from there, and other facts of the key wait. A fact
+`carry <count>` tells who begins behind the ledger's beginning what had been counted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from hashlib import sha256
 
 from amends.processors.emission import Emission, LedgerRecord
 from amends.schemas.topics import Topics
+
+CARRY = b"carry "
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ class Tally:
         self._wanted: list[Again] = []
         self._out: Again | None = None
         self._waiting: dict[bytes, list[LedgerRecord]] = {}
+        self._recalled: dict[bytes, Count] = {}
 
     def restore(self, key: bytes, value: bytes | None) -> None:
         if value is None:
@@ -91,7 +95,13 @@ class Tally:
         else:
             self.counts[key] = decode(value)
 
+    def recall(self, record: LedgerRecord) -> None:
+        if record.key is not None and (record.value or b"").startswith(CARRY):
+            self._recalled[record.key] = decode((record.value or b"").removeprefix(CARRY))
+
     def restored(self, folded_to: int) -> None:
+        self.counts.update(self._recalled)
+        self._changed.update(dict.fromkeys(self._recalled))
         self.folded_to = folded_to
         self._to_emit.update((key, None) for key in self.counts)
         for key, count in self.counts.items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.contract.engine_worlds import MemoryWorld, World
-from tests.contract.tally import Count
+from tests.contract.tally import CARRY, Count, encode
 
 from amends.processors.engine import AFTER_CHECKPOINT, BEFORE_CHECKPOINT
 
@@ -205,6 +205,24 @@ def test_a_new_owner_reads_again_what_the_one_before_had_not_read_to_its_end(wor
     world.await_session("b")
     ledger.write(40)
     world.await_state(ledger.expected)
+
+
+def test_what_the_ledger_carries_of_before_its_beginning_is_told_to_a_fold_that_begins_there(world: World) -> None:
+    count = Count()
+    for number in range(6):
+        value = b"%d" % number
+        count = count.with_fact(world.append(KEYS[0], value), 0, value)
+    carry = CARRY + encode(count)
+    count = count.with_fact(world.append(KEYS[0], carry), 0, carry)
+    world.forget_ledger(KEYS[0], count.folded_to - 3)
+    world.start("a")
+    world.await_state({KEYS[0]: count})
+    count = count.with_fact(world.append(KEYS[0], b"more"), 0, b"more")
+    world.await_state({KEYS[0]: count})
+    world.stop("a")
+    world.start("b")
+    count = count.with_fact(world.append(KEYS[0], b"last"), 0, b"last")
+    world.await_state({KEYS[0]: count})
 
 
 def test_a_start_that_retention_took_is_told_to_the_fold(world: World) -> None:

@@ -12,7 +12,7 @@ from amends.processors.state import Header, Step
 from amends.processors.terms import Terms
 from amends.processors.workflow import Workflow
 from amends.schemas.codec import decode
-from amends.schemas.facts import Carry, Party, StepStatus, UndoStatus, WorkflowEvent, WorkflowStatus
+from amends.schemas.facts import Carry, Party, StepStatus, Timeout, UndoStatus, WorkflowEvent, WorkflowStatus
 
 HOUR_MS = 3_600_000
 TERMS = Terms(grace_ms=60_000, carry_after_ms=HOUR_MS)
@@ -182,3 +182,104 @@ def test_a_forgotten_workflow_that_was_carried_is_folded_again_from_there() -> N
         WorkflowEvent("w", 0, WorkflowStatus.ROLLBACK_REQUESTED, workflow_offset=start, writer=Party.PERSON, by="ann")
     )
     assert [[e[0] for e in command] for command in ledger.commanded()] == [["pay2", "pay1", "pay0"]]
+
+
+def test_no_fact_is_lost_that_waited_while_a_start_was_looked_for_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amends.processors.parked.WAITING_MAX", 2)
+    ledger = Ledger(TERMS)
+    for _ in range(4):
+        ledger.append(WorkflowEvent("other", 0, WorkflowStatus.STARTED, lease_ms=100 * HOUR_MS))
+    ledger.ledger_start = 2
+    ledger.refolds = False
+    ledger.append(WorkflowEvent("w", 0, WorkflowStatus.HEARTBEAT, workflow_offset=1))
+    start = ledger.start()
+    ledger.did("pay0", PAY, workflow_offset=start)
+    ledger.did("pay1", PAY, workflow_offset=start)
+    ledger.refolds = True
+    ledger.look()
+    assert [step.step_id for step in ledger.workflow.steps] == ["pay0", "pay1"]
+
+
+def recalled(ledger: Ledger) -> Ledger:
+    """The state built anew from what the ledger still holds, as an engine builds it: it recalls what is carried."""
+    anew = Ledger(TERMS, ledger.now_ms, ledger_start=ledger.ledger_start)
+    anew.entries = list(ledger.entries)
+    for entry in anew.entries[anew.ledger_start :]:
+        anew.partition.recall(entry)
+    anew.partition.restored(anew.ledger_start - 1)
+    for entry in anew.entries[anew.ledger_start :]:
+        anew.partition.fold(entry)
+        anew.look()
+    return anew
+
+
+def proposed(ledger: Ledger) -> list[object]:
+    return [decode(emission.value) for emission in ledger.partition.timeouts(ledger.now_ms)]
+
+
+def resumed_between_its_start_and_a_carry() -> Ledger:
+    """The ledger no longer holds the start of `w`, but where another process resumed it."""
+    ledger = Ledger(TERMS)
+    ledger.append(WorkflowEvent("other", 0, WorkflowStatus.STARTED, lease_ms=100 * HOUR_MS))
+    start = ledger.start(lease_ms=100 * HOUR_MS)
+    ledger.did("pay0", PAY, workflow_offset=start)
+    ledger.ledger_start = ledger.start(lease_ms=100 * HOUR_MS)
+    ledger.did("pay1", PAY, workflow_offset=start)
+    ledger.wait(HOUR_MS, step_ms=HOUR_MS // 4)
+    assert len(carried(ledger)) == 1
+    ledger.did("pay2", PAY, workflow_offset=start)
+    return ledger
+
+
+def test_a_start_that_resumed_begins_nothing_where_the_ledger_has_forgotten_what_it_resumed() -> None:
+    ledger = resumed_between_its_start_and_a_carry()
+    start = ledger.workflow.header.started_offset
+    anew = recalled(ledger)
+    assert content(anew.workflow) == content(ledger.workflow)
+    assert anew.workflow.header.started_offset == start < ledger.ledger_start
+    assert anew.incidents() == {}
+    for each in (ledger, anew):
+        each.append(WorkflowEvent("w", 0, WorkflowStatus.FAILED, workflow_offset=start))
+    assert anew.commanded() == ledger.commanded() == [[("pay2", 0, 0), ("pay1", 0, 0), ("pay0", 0, 0)]]
+
+
+def test_nothing_is_sent_of_a_state_before_the_ledger_was_folded_up_to_it() -> None:
+    ledger = resumed_between_its_start_and_a_carry()
+    [carry] = carried(ledger)
+    anew = Ledger(TERMS, ledger.now_ms)
+    for entry in ledger.entries[ledger.ledger_start :]:
+        anew.partition.recall(entry)
+    anew.partition.restored(ledger.ledger_start - 1)
+    for entry in ledger.entries[ledger.ledger_start : carry.folded_to]:
+        anew.partition.fold(entry)
+        anew.look()
+    said = [*anew.sent, *proposed(anew)]
+    assert [record for record in said if getattr(record, "workflow_id", "w") == "w"] == []
+
+
+def test_what_was_recalled_is_kept_and_goes_on_with_a_new_owner_before_its_carry_came() -> None:
+    ledger = resumed_between_its_start_and_a_carry()
+    anew = Ledger(TERMS, ledger.now_ms)
+    for entry in ledger.entries[ledger.ledger_start :]:
+        anew.partition.recall(entry)
+    anew.partition.restored(ledger.ledger_start - 1)
+    anew.partition.fold(ledger.entries[ledger.ledger_start])
+    anew.entries = ledger.entries
+    anew.crash()
+    assert content(anew.workflow) == content(ledger.workflow)
+
+
+def test_the_silence_between_a_carried_state_and_the_ledgers_first_record_counts() -> None:
+    ledger = Ledger(TERMS)
+    ledger.append(WorkflowEvent("other", 0, WorkflowStatus.STARTED, lease_ms=100 * HOUR_MS))
+    start = ledger.start(lease_ms=HOUR_MS + LEASE_MS)
+    ledger.did("pay", PAY, workflow_offset=start)
+    ledger.wait(HOUR_MS, step_ms=HOUR_MS // 4)
+    [carry] = carried(ledger)
+    late = Ledger(TERMS, ledger.now_ms + 3 * HOUR_MS, [*ledger.entries[:-1]])
+    late.ledger_start = carry.folded_to + 1
+    late.append(carry)
+    anew = recalled(late)
+    anew.look()
+    assert [fact for fact in proposed(anew) if isinstance(fact, Timeout)] == []
+    assert anew.phase == "RUNNING"

@@ -12,6 +12,7 @@ from tests.core.ledger import LEASE_MS, Entry, Ledger, contract_of
 
 from amends.processors.partition import Partition
 from amends.processors.records import PARTITION_KEY
+from amends.processors.state import UndoState
 from amends.processors.tenure import Tenure
 from amends.processors.terms import Terms
 from amends.processors.timers import Silences
@@ -41,6 +42,11 @@ IMPOSSIBLE = {
     "unknown": contract_of("x"),
 }
 NATURAL = contract_of("x", undo=Idempotency.NATURAL)
+
+
+def state_of_undo(ledger: Ledger) -> UndoState | None:
+    undo = ledger.step("x").undo
+    return None if undo is None else undo.state
 
 
 def open_kinds(ledger: Ledger) -> list[str]:
@@ -153,6 +159,17 @@ def test_a_needless_undo_that_is_lost_does_not_keep_its_workflow_open() -> None:
     ledger.ended("x", StepStatus.NOT_EXECUTED)
     ledger.wait(20_000)
     assert (ledger.phase, open_kinds(ledger)) == ("COMPENSATED", [])
+    assert state_of_undo(ledger) is UndoState.NOTHING
+
+
+def test_an_undo_of_what_turns_out_not_to_be_there_is_granted_no_longer() -> None:
+    ledger = Ledger()
+    left_unknown(ledger, NATURAL)
+    ledger.ended("x", StepStatus.NOT_EXECUTED)
+    assert (state_of_undo(ledger), ledger.phase) == (UndoState.NOTHING, "COMPENSATED")
+    ledger.undo("x", UndoStatus.STARTED, lease_ms=5_000)  # a command that was on its way
+    ledger.wait(20_000)
+    assert (state_of_undo(ledger), ledger.phase) == (UndoState.NOTHING, "COMPENSATED")
 
 
 @pytest.mark.parametrize("status", [WorkflowStatus.FAILED, WorkflowStatus.SUCCEEDED])

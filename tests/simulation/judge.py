@@ -107,13 +107,14 @@ def of_the_owner(case: Case, owner: Partition, beliefs: dict[str, Belief], *, go
 def of_the_ledger(case: Case, start: int, terms: Terms, beliefs: dict[str, Belief]) -> list[Broken]:
     """What is open follows from what a ledger that has forgotten its beginning still holds."""
     anew = Partition(case.number, terms)
+    for record in case.ledger[start:] if start else ():
+        anew.recall(record)
+    anew.restored(start - 1)
     for record in case.ledger[start:]:
         fold_one(anew, record, case.ledger, start)
     broken: list[Broken] = []
     for workflow_id in beliefs:
         held = {workflow.header.started_offset: workflow for workflow in instances_of(anew, workflow_id)}
-        if any(started not in {w.header.started_offset for w in case.instances(workflow_id)} for started in held):
-            continue  # where the ledger begins with a STARTED that resumed, it is taken for one that begins
         for expected in case.instances(workflow_id):
             if expected.header.phase in CLOSED:
                 continue
@@ -145,8 +146,8 @@ def _whenever_asked(header: Header, forgotten: Set[int]) -> Header:
     one hears the repeats no more, and who is held hears them in its place. The case forgets nobody."""
     if header.family is None or forgotten.isdisjoint(header.family.announced):
         return header
-    asks = (a._replace(offset=NOWHERE) if a.announced in forgotten else a for a in header.family.asks)
-    return replace(header, family=header.family._replace(asks=tuple(asks)))
+    asks = (a._replace(offset=NOWHERE, as_of=NOWHERE) if a.announced in forgotten else a for a in header.family.asks)
+    return replace(header, family=header.family._replace(asks=tuple(asks)), folded_to=NOWHERE)
 
 
 def _difference(held: Header, expected: Header) -> str:

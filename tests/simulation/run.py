@@ -400,12 +400,13 @@ class Run:
         of that long, at work: that is what a retention is to be chosen for."""
         broker, ledger, schedule = self.pipeline.broker, self.pipeline.topics.ledger, self.schedule
         retention_ms = self.scenario.mix.retention_ms
+        now = broker.committed(GROUP, ledger, side.number) or 0
         if side.owner.is_at_work():
-            kept.append(broker.committed(GROUP, ledger, side.number) or 0)
+            kept.append(now)
         looks = retention_ms // 2 // LOOKS_MS
         if len(kept) > looks:
             old = broker.offset_at(ledger, side.number, schedule.now_ms - retention_ms)
-            start, before = broker.start(ledger, side.number), min(old, *kept[-looks - 1 :])
+            start, before = broker.start(ledger, side.number), min(old, now, *kept[-looks - 1 :])
             if before > start:
                 broker.forget(ledger, side.number, before)
                 schedule.say(self.pipeline.ledger_name(side.number), f"begins at {before} from now on")

@@ -13,12 +13,13 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from amends.processors import records
 from amends.processors.contracts import ContractBook
 from amends.processors.emission import LedgerRecord
-from amends.processors.slots import Slots
+from amends.processors.slots import Slot, Slots
 from amends.processors.state import Header, Step
 from amends.processors.timers import Silences
 from amends.processors.workflow import Workflow
@@ -41,13 +42,15 @@ class Carried:
     contracts: list[bytes]
     silences: Silences
 
-    def put_into(self, slots: Slots, contracts: ContractBook, key: bytes, started: int) -> None:
+    def put_into(self, slots: Slots, contracts: ContractBook, key: bytes, started: int) -> Slot:
         """Hold it as an instance."""
         for data in self.contracts:
             contracts.add(data)
         workflow = Workflow(self.header, contracts.by_digest, self.steps)
         workflow.reindex()
-        slots.add(key, started).workflow = workflow
+        slot = slots.add(key, started)
+        slot.workflow = workflow
+        return slot
 
 
 def carries_of(
@@ -109,6 +112,49 @@ class Carries:
             if folded_to + 1 >= ledger_start:
                 return _unpacked(folded_to, whole)
         return None
+
+
+@dataclass(slots=True)
+class Recalled:
+    """What a ledger that has forgotten its beginning holds in Carries, from there to its end.
+
+    Folded from there alone, a STARTED that resumed an instance would be taken for one that begins another, until the
+    first fact came that names the start.
+    """
+
+    first_at_ms: int = 0
+    """When the oldest record was appended."""
+    _carries: dict[tuple[bytes, int], Carries] = field(default_factory=dict[tuple[bytes, int], Carries])
+
+    def take(self, record: LedgerRecord) -> None:
+        """Take the next record, of whatever key."""
+        if not self.first_at_ms:
+            self.first_at_ms = record.appended_at_ms
+        try:
+            fact = decode(record.value, record)
+        except UnreadableRecord:
+            return
+        if isinstance(fact, Carry) and record.key is not None:
+            name = record.key, fact.workflow_offset
+            self._carries.setdefault(name, Carries(*name)).take(record)
+
+    def silences_before(self, carried: Carried, folded_to: int) -> Silences:
+        """Return the silences of before the ledger's beginning, and of up to its oldest record, that a state knows.
+
+        Args:
+            folded_to: the offset before that of the oldest record.
+        """
+        known = Silences(carried.silences.last_at_ms, list(carried.silences.gaps))
+        if carried.folded_to == folded_to:
+            known.record(self.first_at_ms)
+        return Silences(gaps=[gap for gap in known.gaps if gap[0] <= self.first_at_ms])
+
+    def begun_before(self, ledger_start: int) -> Iterator[tuple[bytes, int, Carried]]:
+        """Yield the newest state of each instance whose start is gone: its id, its start and the state."""
+        for (key, started), carries in sorted(self._carries.items(), key=lambda each: each[0]):
+            carried = carries.newest(ledger_start) if started < ledger_start else None
+            if carried is not None:
+                yield key, started, carried
 
 
 def _unpacked(folded_to: int, packed: bytes) -> Carried | None:

@@ -14,6 +14,7 @@ from amends.processors.state import (
     NOWHERE,
     PRESENT,
     UNDO_DEAD,
+    UNDO_DUE,
     Standing,
     Step,
     Undo,
@@ -89,8 +90,8 @@ def bring_on(workflow: Workflow, number: int, offset: int, at_ms: int) -> None:
         workflow.put(children.brought_on(step, what, at_ms))
         return
     if what is ABSENT:
-        if step.troubles or (undo is not None and undo.state is UNDO_DEAD):
-            workflow.put(_without_warning(_given_up_in_vain(step, at_ms), at_ms))
+        if step.troubles or (undo is not None and undo.state in (UNDO_DUE, UNDO_DEAD)):
+            workflow.put(_without_warning(_given_up_in_vain(_granted_in_vain(step), at_ms), at_ms))
         return
     if undo is not None and undo.state is UNDO_DEAD and _is_given_up_unseen(step):
         reason = f"{step.tool_name} came to light after its undo had been given up on and it was said to be absent"
@@ -137,6 +138,14 @@ def _is_blocked(step: Step) -> bool:
 def _is_given_up_unseen(step: Step) -> bool:
     """Whether the incident of what was given up on, and is owed, was closed because nothing was there."""
     return all(t.closed_at_ms is not None or t.kind == "contradiction" for t in step.troubles)
+
+
+def _granted_in_vain(step: Step) -> Step:
+    """What an undo was granted for turned out not to be there: no attempt follows, and one begun late has no effect."""
+    undo = step.undo
+    if undo is None or undo.state is not UNDO_DUE:
+        return step
+    return replace(step, undo=replace(undo, state=UndoState.NOTHING, evidence="proven absent", owner=""))
 
 
 def _given_up_in_vain(step: Step, at_ms: int) -> Step:

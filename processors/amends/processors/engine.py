@@ -105,6 +105,11 @@ class PartitionFold(Protocol):
         """Take a record of the changelog, in its order. None drops the key."""
         ...
 
+    def recall(self, record: LedgerRecord, /) -> None:
+        """Take a record of the ledger, in order: where state is built anew from one that has forgotten its beginning,
+        each from there to its end, before `restored`."""
+        ...
+
     def restored(self, folded_to: int, /) -> None:
         """The changelog has been read to its end; facts up to `folded_to` are in it. Timers are rebuilt here."""
         ...

@@ -23,6 +23,7 @@ from amends.processors.restoring import (
     first_offset,
     readable,
     reading_fast,
+    recall,
     without_collector,
 )
 from amends.processors.tenure import Tenure
@@ -93,6 +94,8 @@ class FaustTakeover:
             if not refold:
                 for key, value in found.state.items():
                     fold.restore(key, value)
+            if kept is None:
+                recall(reader, self.kafka.topics.ledger, {partition: fold}, {partition: begins}, self.progressed)
             fold.restored(next_offset - 1)
         self.progressed(0)
         if refold or found.sealed is None:

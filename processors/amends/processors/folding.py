@@ -75,6 +75,8 @@ class Folding:
         if found is _NEW:
             found = self._begun(key, record.offset)
         if isinstance(found, Slot):
+            if record.offset <= self.slots.hot(found).header.folded_to:  # a Carry holds it already
+                return found
             if isinstance(fact, WorkflowEvent) and fact.parent_workflow_id is not None:
                 self._fold_family(found, fact, record)
             else:

@@ -91,6 +91,8 @@ class MemoryEngine:
         for record in self._broker.read(self._topics.changelog(), partition):
             assert record.key is not None
             fold.restore(record.key, record.value)
+        for record in self._broker.read(self._topics.ledger, partition, start) if committed is None and start else ():
+            fold.recall(record)
         fold.restored(next_offset - 1)
         held = _Held(Tenure(partition, fold, next_offset), epoch)
         self._held[partition] = held

@@ -17,11 +17,11 @@ from amends.processors import records
 from amends.processors.admission import Admission
 from amends.processors.alarms import Alarms
 from amends.processors.breakers import Breaker
-from amends.processors.carrying import carries_of
+from amends.processors.carrying import Recalled, carries_of
 from amends.processors.contracts import ContractBook
 from amends.processors.emission import Emission, LedgerRecord
 from amends.processors.folding import Folding
-from amends.processors.outbox import Outbox, dead_record
+from amends.processors.outbox import Outbox, Sent, dead_record
 from amends.processors.placing import Place, closed_at_ms, is_forgotten
 from amends.processors.plan import plan
 from amends.processors.refolding import Refolding
@@ -57,6 +57,7 @@ class Partition:
         self._leases = Alarms()  # when a Timeout is to be proposed
         self._graces = Alarms()  # when a workflow is to be forgotten
         self._carries = Alarms()  # when a Carry is to be written
+        self._recalled = Recalled()
         self._appended_at_ms = 0  # of the last record folded
         self._looked_at_ms = 0  # when outputs were last asked for
         self._proposed_at_ms = 0  # the ledger's time when Timeouts were last asked for
@@ -98,8 +99,24 @@ class Partition:
             else:
                 self._graces.set(slot, header.closed_at_ms + self._terms.grace_ms)
             self._arm_carry(slot, header)
+        self._hold_recalled()
 
     # --- fold -------------------------------------------------------------------------------------------------------
+
+    def recall(self, record: LedgerRecord) -> None:
+        """Take one record of a ledger that has forgotten its beginning: each that it holds, before `restored`."""
+        self._recalled.take(record)
+
+    def _hold_recalled(self) -> None:
+        """Hold what the ledger holds in Carries alone. What it says up to a Carry is in that already."""
+        recalled, self._recalled = self._recalled, Recalled()
+        for key, started, carried in recalled.begun_before(self.folded_to + 1):
+            slot = carried.put_into(self._slots, self._contracts, key, started)
+            workflow = self._slots.hot(slot)
+            workflow.changed = {None, *range(len(workflow.steps))}
+            slot.sent = Sent()
+            self._silences.learn(recalled.silences_before(carried, self.folded_to))
+            self._touch(slot)
 
     def fold(self, record: LedgerRecord) -> None:
         """Fold one record of the ledger. What can't be read or folded goes to the dead-letter topic verbatim."""
@@ -194,6 +211,8 @@ class Partition:
 
     def _look_at(self, slot: Slot, now_ms: int) -> None:
         workflow = slot.workflow or self._slots.hot(slot)
+        if workflow.header.folded_to > self.folded_to:  # recalled: its Carry, behind that, is to come
+            return
         sent = slot.sent
         assert sent is not None
         made = None

@@ -82,8 +82,9 @@ def place_of(slots: Slots, key: bytes, fact: Fact, offset: int, at_ms: int, grac
     if named != UNKNOWN_OFFSET and not starts:
         for slot in held:
             if slot.started == named and slot.parked is None:
-                if isinstance(fact, Carry) and _is_found(slots, slot, fact):
-                    break
+                is_gone = slots.hot(slot).header.phase is Phase.NONE
+                if is_gone and (is_parked(held) or (isinstance(fact, Carry) and is_last_part(fact))):
+                    break  # a Carry that waits for another instance must not be overtaken by what stands behind it
                 return slot
     if isinstance(fact, Resolution) and fact.unread_offset is not None:
         ruled = _with_unread(slots, held, fact.unread_offset)
@@ -146,11 +147,6 @@ def _newest(slots: Slots, held: tuple[Slot, ...], at_ms: int, grace_ms: int) -> 
     if newest is None:
         return Place.WAITING if is_parked(held) else Place.NOBODY
     return Place.NOBODY if is_forgotten(slots.hot(newest), at_ms, grace_ms) else newest
-
-
-def _is_found(slots: Slots, slot: Slot, carry: Carry) -> bool:
-    """Whether a Carry, whole with this part, is of an instance whose start was gone."""
-    return slots.hot(slot).header.phase is Phase.NONE and is_last_part(carry)
 
 
 def _with_unread(slots: Slots, held: tuple[Slot, ...], unread_offset: int) -> Slot | None:

@@ -114,7 +114,7 @@ class Refolds:
                 again = Gathering(gathering.key, gathering.parked, to_offset, self._terms, carried.silences, carried)
                 again.unplaced = [record for record in gathering.unplaced if record.offset <= carried.folded_to]
                 self._alone.append(again)
-            elif gathering.parked.overflowed and not gathering.is_gone:
+            elif gathering.parked.overflowed:
                 gathering.parked.overflowed = False
                 self._alone.append(gathering.extended(folded_to))
             elif (announced_at_ms := gathering.announced_at_ms()) is not None or gathering.misread():
@@ -151,6 +151,8 @@ class Refolds:
                 slot = parked
             elif self._began_since(gathering, found) and self._is_ours(found, workflow, at_ms):
                 slot = self._slots.add(found.workflow_key, found.started)
+            elif (unborn := self._unborn_behind(found, workflow)) is not None:
+                slot = unborn
             else:
                 continue
             slot.workflow, slot.sent, slot.parked = self._as_ours(workflow), Sent(), None
@@ -276,6 +278,16 @@ class Refolds:
         """Whether another instance of the id began while this one was parked."""
         held = self._slots.find(found.workflow_key, found.started)
         return held is None and not is_forgotten(workflow, at_ms, self._terms.grace_ms)
+
+    def _unborn_behind(self, found: Slot, workflow: Workflow) -> Slot | None:
+        """Return what is held of a child that was asked for before it began, if its parent was heard to ask again in
+        the stretch: meanwhile the one that was resumed under that announcement was asked in its place."""
+        held = self._slots.find(found.workflow_key, found.started)
+        if held is None or held.parked is not None:
+            return None
+        header = self._slots.hot(held).header
+        is_unborn = header.family is not None and header.family.unborn
+        return held if is_unborn and header.folded_to < workflow.header.folded_to else None
 
     def _as_ours(self, workflow: Workflow) -> Workflow:
         """All of it is to be written; contracts are looked up in the partition's book from now on."""

@@ -4,11 +4,12 @@ for the collector."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from amends.kafka.reader import PartitionReader
 from amends.kafka.settings import KafkaSettings
-from amends.processors.engine import EngineError, LedgerHoleError
+from amends.processors.engine import EngineError, LedgerHoleError, PartitionFold
 from amends.processors.tenure import hole_in_words
 
 FETCH_AGAIN_MS = 5
@@ -47,6 +48,35 @@ def first_offset(partition: int, kept: int | None, begins: int, ends: int) -> in
             "with --refold to build the state from the ledger as it is now"
         )
     return kept
+
+
+def recall(
+    reader: PartitionReader,
+    ledger: str,
+    folds: Mapping[int, PartitionFold],
+    begins: Mapping[int, int],
+    progressed: Callable[[int], bool],
+) -> None:
+    """Tell folds whose state is built from a ledger that has forgotten its beginning what that holds, before it is
+    folded: a reading of it more.
+
+    Args:
+        begins: where the ledger's partitions begin.
+        progressed: see `takeover.Takeover`.
+
+    Raises:
+        InterruptedTakeoverError: `progressed` said so.
+        KafkaFault: the broker did not do its part; all may be tried again.
+    """
+    forgot = [partition for partition in folds if begins[partition] > 0]
+    if not forgot:
+        return
+    ends = reader.ends(ledger, forgot)
+    for records in reader.read({place: begins[place.partition] for place in ends}, ends):
+        for record in records:
+            folds[record.partition].recall(record)
+        if not progressed(len(records)):
+            raise InterruptedTakeoverError
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from amends.processors.restoring import (
     first_offset,
     readable,
     reading_fast,
+    recall,
     without_collector,
 )
 from amends.processors.tenure import Tenure
@@ -78,13 +79,16 @@ class Takeover:
             starts, placeless = self._starts(consumer, partitions, refold)
             folds = {partition: self.fold(partition) for partition in partitions}
             leftovers, with_state = self._restore(folds, refold)
+            for partition in placeless & with_state:
+                raise StateWithoutPlaceError(self._placeless_in_words(partition))
+            self._recall(
+                {partition: folds[partition] for partition in refold | placeless if partition in folds}, starts
+            )
             with without_collector():
                 for partition, fold in folds.items():
                     with readable(partition):
                         fold.restored(starts[partition] - 1)
                     self.progressed(0)
-            for partition in placeless & with_state:
-                raise StateWithoutPlaceError(self._placeless_in_words(partition))
             return [Taken(Tenure(p, folds[p], starts[p], drop=leftovers[p]), checkpointers[p]) for p in partitions]
         except BaseException:
             close_all(checkpointers.values())
@@ -142,6 +146,12 @@ class Takeover:
                 if not self.progressed(len(records)):
                     raise InterruptedTakeoverError
         return leftovers, frozenset(with_state)
+
+    def _recall(self, folds: dict[int, PartitionFold], begins: dict[int, int]) -> None:
+        """Tell folds that begin anew what the ledger holds of workflows whose beginning it has forgotten."""
+        if any(begins[partition] > 0 for partition in folds):
+            with PartitionReader(reading_fast(self.kafka)) as reader:
+                recall(reader, self.kafka.topics.ledger, folds, begins, self.progressed)
 
     def _placeless_in_words(self, partition: int) -> str:
         return (
