@@ -1,5 +1,5 @@
 """`python -m tests.simulation SEED` tells the story of one run, made short if it fails; `--runs N` plays N seeds from
-SEED on, on all cores, and tells the first that fail."""
+SEED on, on all cores, and tells the first that fail. With `--log FILE` a run that was ended goes on where it was."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from pathlib import Path
 
+from tests.simulation import log
+from tests.simulation.log import Played
 from tests.simulation.run import play
 from tests.simulation.shrink import shrunk
 
 SHRUNK_MAX = 3
 """Failing seeds of many that are told at once."""
 PLAYED_BEFORE = 3
-TOLD_EACH = 10_000
 RUNS_OF_A_CHILD = 400
 """Seeds that a child of the runner plays, about, before it ends with all it has left behind (some 230 kB a run)."""
 BESIDE_THE_POINT = ("sends to", "HEARTBEAT")
@@ -29,11 +31,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("seed", type=int, nargs="?", default=0)
     parser.add_argument("--runs", type=int, default=1, help="how many seeds to play, from SEED on")
+    parser.add_argument("--log", type=Path, help="keep what was played in this file, and go on behind it")
     parser.add_argument("--without-a1", action="store_true", help="let processes sleep where A1 says they don't")
     chosen = parser.parse_args()
     if chosen.runs == 1:
         return _tell(chosen.seed, keeps_a1=not chosen.without_a1)
-    return _many(chosen.seed, chosen.runs, keeps_a1=not chosen.without_a1)
+    return _many(chosen.seed, chosen.runs, chosen.log, keeps_a1=not chosen.without_a1)
 
 
 def _tell(seed: int, *, keeps_a1: bool) -> int:
@@ -73,29 +76,35 @@ def _played(first: int, runs: int, *, keeps_a1: bool) -> Iterator[tuple[int, lis
     for begins in range(first, first + runs, at_once):
         ends = min(begins + at_once, first + runs)
         with ProcessPoolExecutor(cores, multiprocessing.get_context("fork")) as pool:
-            yield from pool.map(one, range(begins, ends), chunksize=20)
+            yield from pool.map(one, range(begins, ends), chunksize=8)
 
 
-def _many(first: int, runs: int, *, keeps_a1: bool) -> int:
-    began_s, spent_s = time.monotonic(), 0.0
-    bad: list[int] = []
-    _prepare()  # once: the others are forked from here
-    for number, (seed, words, run_s) in enumerate(_played(first, runs, keeps_a1=keeps_a1), start=1):
+def _play_on(first: int, runs: int, *, keeps_a1: bool) -> Played:
+    """Play seeds, and tell each that breaks a promise."""
+    began_s, spent_s, broken = time.monotonic(), 0.0, list[int]()
+    for seed, words, run_s in _played(first, runs, keeps_a1=keeps_a1):
         spent_s += run_s
         if words:
-            bad.append(seed)
+            broken.append(seed)
             print(f"seed {seed}: {'; '.join(words)}", flush=True)
-        if number % TOLD_EACH == 0:
-            print(f"{number} runs, {number / (time.monotonic() - began_s):.0f} runs/s", flush=True)
+    return Played(first, runs, broken, time.monotonic() - began_s, spent_s, log.commit())
+
+
+def _many(first: int, runs: int, file: Path | None, *, keeps_a1: bool) -> int:
+    before = log.read(file) if file is not None else []
+    _prepare()  # once: the others are forked from here
+    new: list[Played] = []
+    for stretch in log.left(first, runs, before):
+        new.append(_play_on(*stretch, keeps_a1=keeps_a1))
+        if file is not None:
+            log.write(file, new[-1])
+            print(new[-1].in_words(), flush=True)
     gc.enable()  # shortening plays many more, here
-    took_s = time.monotonic() - began_s
-    print(
-        f"{runs} runs from seed {first} in {took_s:.1f} s on {os.cpu_count()} cores: {runs / took_s:.0f} runs/s, "
-        f"{spent_s / runs * 1000:.1f} ms of CPU each ({runs / spent_s:.0f} runs/s/core); {len(bad)} broken"
-    )
+    print(log.summed(first, runs, [*before, *new]))
+    bad = [seed for played in new for seed in played.broken]
     for seed in bad[:SHRUNK_MAX]:
         _tell(seed, keeps_a1=keeps_a1)
-    return 1 if bad else 0
+    return 1 if bad or any(played.broken for played in before) else 0
 
 
 if __name__ == "__main__":
