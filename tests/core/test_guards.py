@@ -13,10 +13,11 @@ from tests.core.folded import Folded, folded_runtime
 from tests.core.guarded_tools import KEYS, LOST, WORLD, address, charge, coffee, order, ship
 
 from amends.producers import ProducerSettings, Runtime, Succeeded, recorder, workflow
+from amends.producers.ledger import History
 from amends.schemas.contract import Contract, Effect, UndoTerms
 from amends.schemas.facts import StepEvent, StepStatus
 from amends.tools import compensable
-from amends.tools.errors import AlreadyDone, AlreadyRunning, ContractError, OutcomeUnknown
+from amends.tools.errors import AlreadyDone, AlreadyRunning, ContractError, LedgerUnavailable, OutcomeUnknown
 from amends.tools.runner import active_runner
 
 
@@ -233,6 +234,23 @@ def test_nobody_reads_the_ledger_for_others_where_there_are_none(folded: Folded)
     finally:
         folded.ledger.history = read  # type: ignore[method-assign]
     assert WORLD == ["order cup"]
+
+
+def test_a_call_that_nobody_could_look_for_in_other_processes_is_told_not_to_have_been_made(
+    folded: Folded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(workflow_id: str, from_offset: int, to_offset: int) -> History:
+        raise LedgerUnavailable("its history can't be read")
+
+    with workflow("w") as wf:
+        with workflow("w", on_existing="resume", runtime=another_process(folded)) as other:
+            monkeypatch.setattr(folded.ledger, "history", unreadable)
+            with inside(wf), pytest.raises(LedgerUnavailable):
+                order.options(tool_call_id="a")("cup")
+            other.leave_open("1h")
+        wf.leave_open("1h")
+    assert [f.status for f in folded.ledger.steps("w")] == [StepStatus.STARTED, StepStatus.NOT_EXECUTED]
+    assert WORLD == []
 
 
 def test_an_agent_that_undid_its_call_by_itself_may_make_it_again(folded: Folded) -> None:

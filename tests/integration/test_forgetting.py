@@ -25,9 +25,11 @@ from amends.processors.start import RefoldLosesError, check_start
 from amends.processors.state import Header
 from amends.processors.terms import Terms
 from amends.processors.transactions import TransactionalEngine
+from amends.producers.kafka_ledger import kafka_runtime
 from amends.schemas.codec import decode, encode
 from amends.schemas.commands import Phase, UndoCommand
 from amends.schemas.facts import Fact, Party, StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
+from amends.tools.errors import LedgerUnavailable
 
 pytestmark = pytest.mark.kafka
 PAY = contract_of("pay")
@@ -136,3 +138,18 @@ def test_a_refold_that_would_lose_an_open_workflow_is_refused(
             check_start(settings, refold=True)
     check_start(settings, refold=carried_to >= 0)
     check_start(settings, refold=True, accept_loss=True)
+
+
+def test_nobody_resumes_a_workflow_whose_beginning_the_ledger_has_forgotten(
+    settings: KafkaSettings, publisher: Publisher
+) -> None:
+    for _ in range(3):
+        publisher.publish_sync(settings.topics.ledger, key=b"w", value=b"-")
+    runtime = kafka_runtime(settings)
+    assert runtime.ledger.history("w", 0, 2) == ()
+    client = AdminClient({"bootstrap.servers": settings.bootstrap_servers})
+    for future in client.delete_records([ClientPartition(settings.topics.ledger, 0, 2)]).values():
+        future.result(30)
+    with pytest.raises(LedgerUnavailable, match="amends workflows undo w"):
+        runtime.ledger.history("w", 0, 2)
+    runtime.close()

@@ -29,7 +29,7 @@ from amends.producers.scope_flow import OnExisting, Opening
 from amends.schemas.codec import UnreadableRecord
 from amends.schemas.commands import WorkflowEcho
 from amends.schemas.facts import StepEvent, WorkflowEvent
-from amends.tools.errors import AmendsError
+from amends.tools.errors import AmendsError, LedgerUnavailable
 
 LEASE_MS = 6_000
 WITHIN_MS = 9_000
@@ -144,8 +144,12 @@ class AgentProcess(Process):
 
     def history(self, workflow_id: str, from_offset: int, to_offset: int) -> History:
         pipeline = self._pipeline
-        count = to_offset - from_offset + 1
-        records = pipeline.broker.read(pipeline.topics.ledger, pipeline.partition_of(workflow_id), from_offset, count)
+        count, place = to_offset - from_offset + 1, (pipeline.topics.ledger, pipeline.partition_of(workflow_id))
+        if pipeline.broker.start(*place) > from_offset:
+            raise LedgerUnavailable(f"the history of {workflow_id} is gone")
+        if pipeline.mix.unread and not pipeline.calm and pipeline.chance.random() < pipeline.mix.unread:
+            raise LedgerUnavailable(f"the history of {workflow_id} can't be read")
+        records = pipeline.broker.read(*place, from_offset, count)
         key = workflow_id.encode()
         found: list[tuple[int, Any]] = []
         for record in records:
@@ -220,7 +224,12 @@ class AgentProcess(Process):
                 pipeline.schedule.after(within_ms, self._look, self)
                 self._look()
             case asks.Follow() | asks.ReadHistory() | asks.ReadOthers():
-                answer(scope.perform(effect))
+                try:
+                    found = scope.perform(effect)
+                except LedgerUnavailable as error:
+                    task.throw(error)
+                else:
+                    answer(found)
             case Begin(child=child, parent=parent):
                 process = self.begin_child(child, parent)
                 self._await_child(process if child.waits else None, answer)

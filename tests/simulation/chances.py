@@ -73,6 +73,7 @@ class Mix:
     containments: int = 0  # how often somebody has undone what agents did
     edits: float = 0.0  # an undo that was given up on gets other arguments from the person who rules on it
     others: float = 0.0  # what an agent sets is set by somebody else, too
+    unread: float = 0.0  # an agent can't read what stands on the ledger, though it can write
     retention_ms: int = 0  # what is older is gone from the ledger; 0: nothing is
 
     @property

@@ -105,6 +105,9 @@ def _of_order(case: Case, world: World, bond: Bond) -> list[Broken]:
             continue
         if bond.record.step_id in case.given_up_at(instance, starts[-1]):
             continue
+        turns = (turn for turn, at in case.turns[instance] if at < starts[-1])
+        if not any(_condemns(turn.epoch, turn.offset, bond, final=turn.final) for turn in turns):
+            continue  # as in `judge`: a person had what was given up on tried again, and the child went on beside it
         told = max((as_of for at, as_of in case.answers[bond.offset] if at < starts[-1]), default=None)
         for deed, of_child in _deeds(world, bond):
             known = [at for at in bond.child_case.present[of_child] if told is None or at <= told]

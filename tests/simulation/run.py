@@ -79,9 +79,9 @@ FAMILIES: dict[str, Callable[..., Mix]] = {
 
 LAYERS = {"savepoints": 0.4, "odd tools": 0.4, "forgetting": 0.4, "odd clocks": 0.4, "families": 0.25, "budgets": 0.2}
 LAYERS |= {"slow tools": 0.2, "approvals": 0.15, "plans": 0.2, "standing alone": 0.3, "containing": 0.1}
-LAYERS |= {"folding anew": 0.1, "editing": 0.1, "retention": 0.1}
+LAYERS |= {"folding anew": 0.1, "editing": 0.1, "retention": 0.1, "unread": 0.1}
 """What may come on top of a family of disturbances, and how often: each is drawn from a stream of its own."""
-SINCE = {"editing": 2_000_000, "retention": 3_000_000}
+SINCE = {"editing": 2_000_000, "retention": 3_000_000, "unread": 7_000_000}
 """From which seed on a layer may be drawn: a new one begins behind those that are kept, which stay what they were."""
 LOOKS_MS = 1_000
 """How often the ledger looks what is to go."""
@@ -158,6 +158,8 @@ def drawn(
         edits = Random(f"{seed} editing")
         mix.edits, mix.people = edits.choice((0.3, 0.7, 0.9)), 1.0
         mix.undo_refused, mix.undo_uncertain = edits.choice((0.4, 0.7)), edits.choice((0.0, 0.02, 0.1))
+    if "unread" in layers:
+        mix.unread = Random(f"{seed} unread").choice((0.1, 0.3, 0.6))
     if "budgets" in layers:
         mix.budgets = _budgets(Random(f"{seed} budgets"))
     return Scenario(tuple(scripts), mix, RandomFaults(mix, chance), chance.choice((0.0, 0.5, 1.0))), chance

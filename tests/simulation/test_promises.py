@@ -70,6 +70,8 @@ MENDED = {
     5100072: "a STARTED that resumed was taken for a beginning, where the ledger had forgotten what it resumed",
     5308641: "so it was, and what it had resumed was undone though nobody had asked",
     5314417: "so it was again",
+    5504982: "an undo that a person had tried again went before that of a child nobody had condemned (the judge's)",
+    5500125: "who resumed read what the ledger still held of a workflow whose start it had forgotten (the harness's)",
     5308370: "a silence that ended with the ledger's oldest record was nobody's",
     5318848: "the ledger forgot facts that no checkpoint covered any more (the harness's fault)",
     1411354: "an effect that was planned again (it turned green by another cure)",

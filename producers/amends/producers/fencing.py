@@ -35,8 +35,10 @@ from amends.schemas.commands import Phase
 from amends.schemas.contract import STRICT, Contract, Idempotency
 from amends.schemas.contract import Effect as EffectClass
 from amends.schemas.facts import StepEvent
+from amends.tools.errors import LedgerUnavailable
 
 OTHERS = "another process makes the same call, and began first"
+UNREAD = "nobody could read whether another process makes the same call"
 
 
 def is_strict(contract: Contract, *, approved: bool) -> bool:
@@ -55,7 +57,11 @@ def yielded_to(
     ages = terms.idempotency is Idempotency.KEY and terms.key_ttl_ms is not None  # the other may have used it long ago
     if not surely and (asked.repeatable or (keyed and not ages and asked.tool_call_id is None)):
         return None
-    found = yield from made_by_others(asked, admitted, offset, started.timestamp_ms, surely=surely)
+    try:
+        found = yield from made_by_others(asked, admitted, offset, started.timestamp_ms, surely=surely)
+    except LedgerUnavailable:
+        yield QueueFact(not_executed(started, UNREAD, started.timestamp_ms))
+        raise
     if found is not None:
         now: Instant = yield ReadClock()
         yield QueueFact(not_executed(started, OTHERS, now.wall_ms))

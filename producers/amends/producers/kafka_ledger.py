@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from amends.kafka.consumer import PartitionReader
-from amends.kafka.errors import KafkaFault, NotWritten, WriteError
+from amends.kafka.errors import KafkaFault, NotWritten, RecordGone, WriteError
 from amends.kafka.publisher import Publisher
 from amends.kafka.records import Ack, Record, TopicPartition
 from amends.kafka.schema_registry_opening import open_schema_registry
@@ -86,6 +86,12 @@ class KafkaLedger:
             with PartitionReader(self._settings, fetch_wait_ms=HISTORY_FETCH_WAIT_MS) as reader:
                 for batch in reader.read({place: from_offset}, {place: to_offset + 1}, idle_max_ms=10_000):
                     found += [(r.offset, fact) for r in batch if r.key == key and (fact := _readable(r))]
+        except RecordGone as gone:
+            raise LedgerUnavailable(
+                f"workflow {workflow_id!r} began before the oldest record that the ledger still holds: what it did "
+                f"can't be read, so nobody can resume it. Have it undone (amends workflows undo {workflow_id}), and "
+                f"choose a retention of {self._topic} that is twice the longest workflow"
+            ) from gone
         except KafkaFault as error:
             raise LedgerUnavailable(f"workflow {workflow_id!r}: its history can't be read ({error}).") from error
         return tuple(found)
