@@ -91,7 +91,7 @@ def test_a_key_that_another_process_used_so_long_ago_that_it_is_forgotten_is_not
 ) -> None:
     """Seen by the simulation (seed 1320364): who resumed had read on to before the other's intent only, and its call
     was a second effect of one step, of which one was undone."""
-    aging = replace(CONTRACT, call=CallTerms(Idempotency.KEY, key_ttl_ms=1_000))
+    aging = replace(CONTRACT, call=CallTerms(Idempotency.KEY, key_ttl_ms=1_500, lease_ms=500))
     asked = Admit(aging, "charge 1", "the charge", False, RUNNING)
     book = CallBook("w")
     mine = book.admit(asked, "b/1", 5_000 + after_ms)

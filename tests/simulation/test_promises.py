@@ -11,6 +11,8 @@ from tests.simulation.run import play
 SEEDS = 1_000
 BATCH = 50
 MENDED = {
+    6045230: "an undo was sent while its remote knew the key, and arrived when it had forgotten it: undone twice",
+    6048963: "a fenced zombie read for ever at an offset that the ledger had forgotten",
     300652: "two agents of one workflow waited for one approval, and both called; one effect was undone for the two",
     300685: "a superseded agent began a call behind the success of its workflow and died: the judge heard no incident",
     415887: "a call was sent again with what its first send could not name, and what it was built on was undone first",

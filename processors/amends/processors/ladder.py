@@ -78,8 +78,8 @@ def span_of(step: Step, contract: Contract | None, now_ms: int) -> tuple[int, in
     """Return the span of time around `now_ms` in which `climb` answers the same of a step that doesn't change: from
     when on (0: ever), and before when (None: for ever)."""
     turns = [settles_at_ms(step, contract)]
-    if contract is not None and contract.call.key_ttl_ms is not None:
-        turns.append(step.first_at_ms + contract.call.key_ttl_ms)
+    if contract is not None and contract.call.key_reusable_ms is not None:
+        turns.append(step.first_at_ms + contract.call.key_reusable_ms)
     since = max((at_ms for at_ms in turns if at_ms <= now_ms), default=0)
     return since, min((at_ms for at_ms in turns if at_ms > now_ms), default=None)
 
@@ -95,9 +95,7 @@ def _can_resend(step: Step, contract: Contract, now_ms: int) -> bool:
     if NO_RESEND in contract.attributes or contract.restores == COMPARE or len(step.attempts) >= ATTEMPTS_MAX:
         return False
     call = contract.call
-    return call.idempotency is Idempotency.NATURAL or is_key_remembered(
-        call.idempotency, call.key_ttl_ms, step.first_at_ms, now_ms
-    )
+    return call.idempotency is Idempotency.NATURAL or is_key_remembered(call, step.first_at_ms, now_ms)
 
 
 def _resend_again_ms(step: Step, contract: Contract) -> int:

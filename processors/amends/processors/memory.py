@@ -116,9 +116,16 @@ class MemoryEngine:
     # --- single steps -----------------------------------------------------------------------------------------------
 
     def fold_next(self, partition: int) -> bool:
-        """Fold the next fact, put what it emits into the outbox, and return whether there was one."""
+        """Fold the next fact, put what it emits into the outbox, and return whether there was one.
+
+        Raises:
+            LedgerHoleError: the ledger no longer holds it.
+        """
         held = self._held[partition]
-        found = self._broker.read(self._topics.ledger, partition, held.tenure.next_offset, 1)
+        next_offset, start = held.tenure.next_offset, self._broker.start(self._topics.ledger, partition)
+        if next_offset < start:
+            raise LedgerHoleError(hole_in_words(partition, next_offset, start))
+        found = self._broker.read(self._topics.ledger, partition, next_offset, 1)
         if not found:
             held.tenure.saw_time(self._now_ms())
             return False

@@ -195,8 +195,8 @@ def entry(step: Step, contract: Contract, now_ms: int) -> UndoEntry:
     undo = step.undo or Undo()
     terms = contract.undo or UndoTerms(handler=step.tool_name, lane="default")
     idempotency = terms.idempotency
-    first_used_ms = undo.first_opened_at_ms or now_ms
-    if idempotency is Idempotency.KEY and not is_key_remembered(idempotency, terms.key_ttl_ms, first_used_ms, now_ms):
+    is_used = idempotency is Idempotency.KEY and undo.first_opened_at_ms > 0
+    if is_used and not is_key_remembered(terms, undo.first_opened_at_ms, now_ms):
         idempotency = Idempotency.NEITHER
     return UndoEntry(
         step_id=step.step_id,
@@ -272,7 +272,7 @@ def _resend(workflow: Workflow, step: Step, contract: Contract, as_of: int, now_
 
 def _forgets_at_ms(step: Step, contract: Contract) -> int | None:
     """When the remote of a call forgets its key; None: never, or it needs none."""
-    call = contract.call
-    if call.idempotency is not Idempotency.KEY or call.key_ttl_ms is None:
+    reusable_ms = contract.call.key_reusable_ms
+    if contract.call.idempotency is not Idempotency.KEY or reusable_ms is None:
         return None
-    return step.first_at_ms + call.key_ttl_ms
+    return step.first_at_ms + reusable_ms

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from amends.schemas.approvals import Approval
 from amends.schemas.commands import Phase
-from amends.schemas.contract import COMPARE, Contract, Effect, Idempotency
+from amends.schemas.contract import COMPARE, CallTerms, Contract, Effect, Idempotency, UndoTerms
 
 NOWHERE = -1
 """An offset that is not known."""
@@ -414,9 +414,11 @@ DEFAULT_STEP_LEASE_MS = 60_000
 DEFAULT_WORKFLOW_LEASE_MS = 30_000
 
 
-def is_key_remembered(idempotency: Idempotency, key_ttl_ms: int | None, first_at_ms: int, now_ms: int) -> bool:
-    """Whether a remote that takes a key still knows one first used at `first_at_ms`; after that it is a "neither"."""
-    return idempotency is Idempotency.KEY and (key_ttl_ms is None or now_ms < first_at_ms + key_ttl_ms)
+def is_key_remembered(terms: CallTerms | UndoTerms, first_at_ms: int, now_ms: int) -> bool:
+    """Whether a remote that takes a key will still know one first used at `first_at_ms` when what is sent now arrives;
+    after that it is a "neither"."""
+    reusable_ms = terms.key_reusable_ms
+    return terms.idempotency is Idempotency.KEY and (reusable_ms is None or now_ms < first_at_ms + reusable_ms)
 
 
 def in_words(text: str) -> str:

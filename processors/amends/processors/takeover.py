@@ -79,16 +79,15 @@ class Takeover:
             starts, placeless = self._starts(consumer, partitions, refold)
             folds = {partition: self.fold(partition) for partition in partitions}
             leftovers, with_state = self._restore(folds, refold)
-            for partition in placeless & with_state:
-                raise StateWithoutPlaceError(self._placeless_in_words(partition))
-            self._recall(
-                {partition: folds[partition] for partition in refold | placeless if partition in folds}, starts
-            )
+            anew = (refold | placeless - with_state) & folds.keys()
+            self._recall({partition: folds[partition] for partition in anew}, starts)
             with without_collector():
                 for partition, fold in folds.items():
                     with readable(partition):
                         fold.restored(starts[partition] - 1)
                     self.progressed(0)
+            for partition in placeless & with_state:
+                raise StateWithoutPlaceError(self._placeless_in_words(partition))
             return [Taken(Tenure(p, folds[p], starts[p], drop=leftovers[p]), checkpointers[p]) for p in partitions]
         except BaseException:
             close_all(checkpointers.values())

@@ -156,7 +156,7 @@ def can_be_tried_again(terms: UndoTerms, contract: Contract, first_at_ms: int, n
     """Whether an undo whose last attempt may have taken can be attempted again at all."""
     return (
         terms.idempotency is Idempotency.NATURAL
-        or is_key_remembered(terms.idempotency, terms.key_ttl_ms, first_at_ms, now_ms)
+        or is_key_remembered(terms, first_at_ms, now_ms)
         or shows_whether_undone(contract)
     )
 
@@ -175,9 +175,10 @@ def forgotten_at_ms(undo: Undo, contract: Contract | None) -> int | None:
         return None
     if terms.idempotency is Idempotency.NEITHER and undo.accepted_until_ms:
         return undo.accepted_until_ms
-    if terms.idempotency is not Idempotency.KEY or terms.key_ttl_ms is None:
+    reusable_ms = terms.key_reusable_ms
+    if terms.idempotency is not Idempotency.KEY or reusable_ms is None:
         return None
-    return undo.first_opened_at_ms + terms.key_ttl_ms
+    return undo.first_opened_at_ms + reusable_ms
 
 
 # --- the cells of the table -----------------------------------------------------------------------------------------

@@ -82,7 +82,9 @@ def answer_to(call: Admit, step: KnownStep, wall_ms: int) -> Recorded | Pending 
 
 
 def is_forgotten(terms: CallTerms, step: KnownStep, wall_ms: int) -> bool:
-    """Whether the remote no longer remembers the key of `step`: it then counts as one that takes none."""
-    if terms.idempotency is not Idempotency.KEY or terms.key_ttl_ms is None:
+    """Whether the remote may no longer remember the key of `step` when a call made now arrives: it then counts as one
+    that takes none."""
+    reusable_ms = terms.key_reusable_ms
+    if terms.idempotency is not Idempotency.KEY or reusable_ms is None:
         return False
-    return wall_ms - step.first_wall_ms >= terms.key_ttl_ms
+    return wall_ms - step.first_wall_ms >= reusable_ms

@@ -42,6 +42,11 @@ class Idempotency(StrEnum):
     NEITHER = "neither"  # a repeat is a second effect
 
 
+def _reusable_ms(key_ttl_ms: int | None, lease_ms: int) -> int | None:
+    """A send may be under way for a lease, and must arrive while the remote remembers the key."""
+    return None if key_ttl_ms is None else max(0, key_ttl_ms - lease_ms)
+
+
 @dataclass(frozen=True, slots=True)
 class CallTerms:
     """Terms of the forward call."""
@@ -51,6 +56,11 @@ class CallTerms:
     lease_ms: int = 60_000  # how long one send may stay open before it counts as unknown
     settle_ms: int = 5_000  # how long after an attempt ended its effect may still appear
     accepted_ms: int = 3_600_000  # how long a remote that took the request (202) may take to do it
+
+    @property
+    def key_reusable_ms(self) -> int | None:
+        """How long after its first use a key may be sent once more; None: for ever."""
+        return _reusable_ms(self.key_ttl_ms, self.lease_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +89,11 @@ class UndoTerms:
     undos_max: int | None = None  # under way at once, of this tool, over all workflows; None: as the processor is told
     undos_per_minute: int | None = None  # begun, of this tool, over all workflows; None: as the processor is told
     breaker_failures: int | None = None  # workflows in a row whose undos failed, until the tool is left alone; 0: never
+
+    @property
+    def key_reusable_ms(self) -> int | None:
+        """How long after its first use a key may be sent once more; None: for ever."""
+        return _reusable_ms(self.key_ttl_ms, self.lease_ms)
 
 
 @dataclass(frozen=True, slots=True)
