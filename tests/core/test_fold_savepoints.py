@@ -41,6 +41,18 @@ def test_only_what_came_after_the_savepoint_is_undone(ledger: Ledger) -> None:
     assert "back to savepoint 'paid'" in ledger.workflow.header.turned_reason
 
 
+def test_who_asks_for_undoing_in_an_epoch_that_has_ended_is_answered_as_of_there(ledger: Ledger) -> None:
+    """Seen by the simulation (seed 6008088): two processes of one workflow went back to one savepoint. The second heard
+    an echo of the first one's turn, and was told that its own call had been undone, which came between the two."""
+    paid_then_booked(ledger)
+    ledger.undo_to("paid")
+    ledger.undone("book")
+    ledger.did("late", BOOK)
+    asked_at = ledger.undo_to("paid")
+    told = ledger.of(WorkflowEcho)[-1]
+    assert (told.epoch, told.folded_to, told.open_undos) == (1, asked_at, 1)
+
+
 def test_a_workflow_undone_to_a_savepoint_goes_on_and_succeeds(ledger: Ledger) -> None:
     paid_then_booked(ledger)
     ledger.undo_to("paid")

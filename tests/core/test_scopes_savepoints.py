@@ -10,7 +10,8 @@ import pytest
 from tests.core.agent_tools import GATE, WORLD, Declined, charge, reserve, slow, wait_for
 from tests.core.folded import Folded, folded_runtime
 
-from amends.producers import Story, Succeeded, workflow
+from amends.processors.echoing import echo_of
+from amends.producers import Story, Succeeded, clock, workflow
 from amends.schemas.commands import Phase
 from amends.schemas.facts import Party, StepEvent, StepStatus, WorkflowEvent, WorkflowStatus
 from amends.schemas.policy import Policy
@@ -113,6 +114,26 @@ def test_an_agent_waits_until_the_plan_is_closed(folded: Folded) -> None:
         charge("cus_1", 3)
     assert isinstance(wf.outcome, Succeeded)
     assert WORLD == ["charge cus_1 1", "charge cus_1 3"]
+
+
+def test_an_echo_from_before_it_asked_does_not_tell_an_agent_that_all_is_undone(folded: Folded) -> None:
+    """Another process went back to the savepoint before; what this one called in between is condemned, too."""
+    with workflow("w") as wf:
+        wf.savepoint("begun")
+        folded.ledger.answering = folded.ledger.undoing = False
+        asked = WorkflowEvent("w", 0, WorkflowStatus.ROLLBACK_REQUESTED, savepoint="begun", instance="another's")
+        folded.ledger.add(asked)
+        before = folded.ledger.partition.workflow("w")
+        assert before is not None
+        told = echo_of(before, clock.wall_ms())
+        charge("cus_1", 1)
+        threading.Timer(0.05, folded.ledger.echo, [told]).start()
+        with pytest.raises(NotConfirmed):
+            wf.undo_to("begun", within="200ms")
+        folded.ledger.answering = True
+        folded.ledger.compensate()
+        assert wf.undo_to("begun").open == ()
+    assert names_undone(folded) == ["shop.charge"]
 
 
 def test_a_call_in_flight_in_another_thread_is_undone_when_it_lands(folded: Folded) -> None:

@@ -314,8 +314,9 @@ def _of_story(case: Case, world: World, workflow: Workflow, heard: Heard) -> lis
         before = any(case.condemned_by(turn, step_id) for turn in turns[:number])
         if before or not case.condemned_by(turns[number], step_id) or step_id in heard.left:
             continue
-        if case.started[step_id] > heard.as_of:
-            continue  # a late call of the ended epoch, of which the ledger said nothing when the story was told
+        began_at = case.attempted.get(deed.attempt, (step_id, case.started[step_id]))[1]
+        if began_at > heard.as_of and not deed.attempt.startswith(f"{heard.who}/"):
+            continue  # another's late call of the ended epoch, of which the ledger said nothing when the story was told
         if not deed.undone or deed.undone[0].at_ms > heard.at_ms:
             words = f"deed {deed.number} of {deed.tool} was there when the agent was told that it was undone"
             broken.append(Broken(7, words))

@@ -47,6 +47,7 @@ class Heard:
     """A story that an agent was told: what was undone since a savepoint, and which steps may still be there."""
 
     at_ms: int
+    who: str
     epoch: int  # in which it goes on
     left: frozenset[str]
     as_of: int  # the fact as of which it is true
@@ -226,7 +227,8 @@ class Agent:
         """Believe what is told: what was undone is over."""
         self._say(f"is told: {len(story.steps)} undone, {len(story.open)} left to people")
         left = frozenset(s.step_id for s in story.steps if s.fate not in GONE)
-        self._belief.stories.append(Heard(self._pipeline.schedule.now_ms, story.epoch, left, self._scope._folded_to))
+        now_ms, as_of = self._pipeline.schedule.now_ms, self._scope._folded_to
+        self._belief.stories.append(Heard(now_ms, self._process.name, story.epoch, left, as_of))
         over = [number for number in range(len(self._script.tools)) if self._is_over(number)]
         return min([to, *over]) if self._script.is_careful else to
 

@@ -11,6 +11,7 @@ from tests.simulation.run import play
 SEEDS = 1_000
 BATCH = 50
 MENDED = {
+    6008088: "an agent that asked for undoing in an epoch that had ended was told that its own late call was gone",
     6045230: "an undo was sent while its remote knew the key, and arrived when it had forgotten it: undone twice",
     6048963: "a fenced zombie read for ever at an offset that the ledger had forgotten",
     300652: "two agents of one workflow waited for one approval, and both called; one effect was undone for the two",

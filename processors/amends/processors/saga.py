@@ -267,6 +267,8 @@ def _fold_workflow(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: 
         asking.asked(workflow, fact, offset)
     found = diagnosis.signal_of(workflow.header, fact)
     if found is None:
+        if _waits_for_its_plan(fact):
+            workflow.put_header(replace(workflow.header, fenced_offset=offset))
         return
     signal, reason = found
     match diagnosis.action_for(workflow.header.phase, signal):
@@ -281,6 +283,13 @@ def _fold_workflow(workflow: Workflow, fact: WorkflowEvent, offset: int, at_ms: 
             workflow.with_trouble("failed_after_success", f"it had succeeded; then {reason}", offset, at_ms)
         case Action.NOTHING:
             pass
+
+
+def _waits_for_its_plan(fact: WorkflowEvent) -> bool:
+    """Whether an agent that asked for undoing back to a savepoint waits until the echo speaks as of there: where its
+    epoch had ended already, what it did in between is condemned all the same."""
+    asks = fact.status is WorkflowStatus.ROLLBACK_REQUESTED and fact.writer is _AGENT
+    return asks and fact.savepoint is not None
 
 
 def _turn(workflow: Workflow, signal: Signal, reason: str, savepoint: str | None, offset: int, at_ms: int) -> None:

@@ -270,7 +270,7 @@ class Header:
     superseded: bool = False  # a newer instance of the id began
     carried_at_ms: int = 0  # when a Carry was last written; its state stands as of `carried_to`
     carried_to: int = NOWHERE
-    fenced_offset: int = NOWHERE  # of the last STARTED whose agent waits until the echo speaks as of there
+    fenced_offset: int = NOWHERE  # of the last fact whose agent waits until the echo speaks as of there
     family: Family | None = None  # None: it stands alone
     scope: str = ""  # the mark of the scope whose STARTED began it
 

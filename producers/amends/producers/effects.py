@@ -169,9 +169,11 @@ class AwaitEnd:
 @dataclass(frozen=True, slots=True)
 class AwaitPlan:
     """Wait, bounded, until the echo shows an epoch after `epoch` in which no machine has anything left to undo, or that
-    nobody goes on. Answer: Standing, or None."""
+    nobody goes on. It speaks as of `offset` (None: of all that this scope has written) or later: what stands before it
+    may be condemned with that epoch. Answer: Standing, or None."""
 
     epoch: int
+    offset: int | None
     within_ms: int
 
 

@@ -97,7 +97,8 @@ def undo_to_flow(terms: ScopeTerms, name: str, reason: str, within_ms: int) -> U
         raise refusals.not_written(f"undoing of workflow {terms.workflow_id!r} to savepoint {name!r}", write)
     if not isinstance(write, Acknowledged):
         yield QueueFact(fact)  # it names its epoch: the second of two does nothing
-    end: Standing | None = yield AwaitPlan(standing.epoch, within_ms)
+    asked_at = write.offset if isinstance(write, Acknowledged) else None
+    end: Standing | None = yield AwaitPlan(standing.epoch, asked_at, within_ms)
     if end is None:
         raise refusals.still_unwinding(terms.workflow_id, name, within_ms)
     if end.phase in refusals.TURNED:

@@ -256,14 +256,15 @@ class Scope:
             return (lambda: self._decided(asked)), effect.within_ms
         epoch = effect.epoch
         if isinstance(effect, AwaitPlan):
-            return (lambda: self._plan_closed(epoch)), effect.within_ms
+            as_of = self._acknowledged_to if effect.offset is None else effect.offset
+            return (lambda: self._plan_closed(epoch, as_of)), effect.within_ms
         return (lambda: self._end(epoch)), self.terms.confirm_within_ms
 
-    def _plan_closed(self, epoch: int) -> Standing | None:
-        standing = self.standing
-        if standing is None or (standing.phase not in _OVER and (standing.epoch <= epoch or standing.open_undos)):
-            return None
-        return standing
+    def _plan_closed(self, epoch: int, as_of: int) -> Standing | None:
+        standing = self._as_of(as_of)
+        if standing is not None and standing.phase in _OVER:
+            return standing
+        return None if standing is None or standing.epoch <= epoch or standing.open_undos else standing
 
     def _go_on(self, standing: Standing) -> None:
         self._known_epoch = standing.epoch

@@ -143,7 +143,7 @@ def open_flow(opening: Opening, parent: Reference | None = None) -> OpenFlow:
             yield Remember(history)
             # Its lease may be that of a wait for a person; from here on it is an agent's.
             yield QueueFact(heartbeat(terms, standing, opening.instance, now.wall_ms))
-        if standing.open_undos and (yield AwaitPlan(standing.epoch - 1, terms.lease_ms // 2)) is None:
+        if standing.open_undos and (yield AwaitPlan(standing.epoch - 1, write.offset, terms.lease_ms // 2)) is None:
             raise refusals.resumed_while_unwinding(terms.workflow_id, terms.lease_ms // 2)
     return write.offset
 
