@@ -96,6 +96,7 @@ class Case:
         self.opened: dict[str, int] = {}  # process -> where it began or resumed its workflow
         self.answers: dict[int, list[tuple[int, int]]] = defaultdict(list)  # announcement -> (where, as of where)
         self.begun_dead: set[tuple[str, str]] = set()  # step and owner: begun when its undo was a person's already
+        self.unknowable: set[int] = set()  # instances that a ledger which forgets lets nobody know
         self.most_under_way: dict[str, int] = {}  # undos at once: by tool, and of all ("")
         self._under_way: dict[tuple[str, int, int], tuple[str, str]] = {}  # attempts started: tool and owner
         self._ended: set[tuple[str, int, int]] = set()

@@ -258,11 +258,16 @@ def steps_survive_savepoints(patch: pytest.MonkeyPatch) -> None:
 
 
 def agents_go_on_before_the_plan_is_closed(patch: pytest.MonkeyPatch) -> None:
-    def closed(scope: Any, epoch: int) -> Any:
+    def closed(scope: Any, epoch: int, as_of: int) -> Any:
         return scope.standing if scope.standing is not None and scope.standing.epoch > epoch else None
 
     patch.setattr(Scope, "_plan_closed", closed)
     turns_do_not_release(patch)  # which holds much of it, too
+
+
+def older_echoes_say_that_all_is_undone(patch: pytest.MonkeyPatch) -> None:
+    real = Scope._plan_closed
+    patch.setattr(Scope, "_plan_closed", lambda scope, epoch, as_of: real(scope, epoch, -1))
 
 
 def stories_say_that_all_is_undone(patch: pytest.MonkeyPatch) -> None:

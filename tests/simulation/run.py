@@ -14,6 +14,7 @@ from tests.simulation.case import Case
 from tests.simulation.chances import Chance, FaultsAt, Mix, RandomFaults
 from tests.simulation.decoding import shared_decoding
 from tests.simulation.families import of_families
+from tests.simulation.forgetting import unknowable
 from tests.simulation.judge import Broken, judge, of_budgets, of_the_ledger, of_the_living, of_the_owner
 from tests.simulation.lives import Belief
 from tests.simulation.owners import SESSION_MS, ProcessorProcess
@@ -474,6 +475,9 @@ class Run:
         beliefs: list[dict[str, Belief]] = [{} for _ in self.sides]
         for workflow_id, belief in self.beliefs.items():
             beliefs[pipeline.partition_of(workflow_id)][workflow_id] = belief
+        if mix.retention_ms and rest:
+            for side, case, believed in zip(self.sides, cases, beliefs, strict=True):
+                case.unknowable = unknowable(case, side.owner.partition(), pipeline.terms, believed)
         broken = judge(pipeline.world, cases, beliefs, keeps_a1=mix.keeps_a1)
         broken.extend(of_families(pipeline.world, cases, pipeline.partition_of, keeps_a1=mix.keeps_a1))
         for side, case, believed in zip(self.sides, cases, beliefs, strict=True):

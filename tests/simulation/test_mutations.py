@@ -86,7 +86,15 @@ MUTATIONS = (
     Mutation("a trigger names no epoch", "H10", m.triggers_name_no_epoch, "haunted", 7, BACK),
     Mutation("a savepoint over an open call counts", "H33", m.savepoints_are_never_void, "drawn", 54, BACK),
     Mutation(
-        "a savepoint moves with its repeat", "promise 3", m.savepoints_move_with_their_repeats, "haunted", 318, BACK
+        "a savepoint moves with its repeat", "promise 3", m.savepoints_move_with_their_repeats, "hammered", 12_554, BACK
+    ),
+    Mutation(
+        "an older echo says that all is undone",
+        "promise 7",
+        m.older_echoes_say_that_all_is_undone,
+        "drawn",
+        2_517,
+        BACK,
     ),
     Mutation("a step survives its savepoint", "H5", m.steps_survive_savepoints, "drawn", 4, BACK),
     Mutation(

@@ -11,6 +11,8 @@ from tests.simulation.run import play
 SEEDS = 1_000
 BATCH = 50
 MENDED = {
+    6024514: "a sleeper wrote to a workflow that had closed, and whose start its ledger had forgotten",
+    6001631: "a STARTED that was refused outlived the workflow that it was refused for",
     6008088: "an agent that asked for undoing in an epoch that had ended was told that its own late call was gone",
     6045230: "an undo was sent while its remote knew the key, and arrived when it had forgotten it: undone twice",
     6048963: "a fenced zombie read for ever at an offset that the ledger had forgotten",
