@@ -142,6 +142,28 @@ def test_a_later_attempt_that_is_proven_absent_does_not_bring_the_undone_one_bac
     assert (ledger.phase, open_kinds(ledger)) == ("COMPENSATED", [])
 
 
+@pytest.mark.parametrize("is_told", ["by the agent", "by the probe"])
+def test_an_attempt_behind_an_undone_one_is_asked_for_until_it_is_known(is_told: str) -> None:
+    """Seen by the simulation (seed 8050363): a sleeper called behind the undo and died. Of a step that was present
+    nobody asked again, and the workflow was TURNED for ever."""
+    ledger, contract = Ledger(), contract_of("x", call=Idempotency.NATURAL, undo=Idempotency.NATURAL, probe=True)
+    ledger.start()
+    ledger.started("x", contract)
+    ledger.ended("x", StepStatus.SUCCEEDED if is_told == "by the agent" else StepStatus.UNKNOWN)
+    ledger.said(WorkflowStatus.FAILED)
+    if is_told == "by the probe":
+        ledger.resolve("x", Decision.PRESENT, "p1")
+    ledger.undone("x")
+    assert ledger.phase == "COMPENSATED"
+    asked = len(ledger.probes())
+    ledger.started("x", contract, attempt="late")
+    ledger.wait(120_000)
+    assert len(ledger.probes()) > asked
+    ledger.resolve("x", Decision.PRESENT, "late")
+    ledger.wait(10_000)
+    assert ledger.commanded()[-1] == [("x", 1, 0)]
+
+
 def test_nothing_is_closed_while_an_undo_is_open_even_if_it_is_needless() -> None:
     ledger = Ledger()
     left_unknown(ledger, NATURAL)

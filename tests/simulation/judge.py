@@ -333,7 +333,7 @@ def _of_end(case: Case, workflow: Workflow) -> list[Broken]:
         broken.append(Broken(6, f"{header.workflow_id} is {header.phase} for ever, and nobody is told"))
     if header.phase in CLOSED:
         for step in workflow.steps:
-            if step.undo is not None and step.undo.state in (UndoState.DUE, UndoState.OPEN, UndoState.DEAD):
+            if _has_open_undo(step) and not _is_a_persons_behind(case, workflow, step):
                 broken.append(Broken(6, f"{header.workflow_id} is {header.phase}, an undo of {step.tool_name} is open"))
             if standing(step) is Standing.OPEN:
                 broken.append(Broken(6, f"{header.workflow_id} is {header.phase}, a call of {step.tool_name} is open"))
@@ -341,6 +341,21 @@ def _of_end(case: Case, workflow: Workflow) -> list[Broken]:
             if header.phase is Phase.SUCCEEDED and not surely and not _is_told_behind(case, workflow, step):
                 broken.append(Broken(5, f"{header.workflow_id} succeeded, {step.tool_name} is unknown"))
     return broken
+
+
+def _has_open_undo(step: Step) -> bool:
+    """Whether something of an undo is still to come. One that was given up on is over where the call proved absent."""
+    if step.undo is None or step.undo.state not in (UndoState.DUE, UndoState.OPEN, UndoState.DEAD):
+        return False
+    return step.undo.state is not UndoState.DEAD or standing(step) is not Standing.ABSENT or _is_incident(step)
+
+
+def _is_a_persons_behind(case: Case, workflow: Workflow, step: Step) -> bool:
+    """Whether a call, or a child, of an epoch that is over was begun behind the success of its workflow, and a person
+    is told that its undo is theirs: what had succeeded stays so."""
+    if workflow.header.phase is not Phase.SUCCEEDED or step.undo is None or step.undo.state is not UndoState.DEAD:
+        return False
+    return step.first_offset > case.succeeded[workflow.header.started_offset] and _is_incident(step)
 
 
 def _is_told_behind(case: Case, workflow: Workflow, step: Step) -> bool:

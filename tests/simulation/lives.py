@@ -229,13 +229,17 @@ class Agent:
         left = frozenset(s.step_id for s in story.steps if s.fate not in GONE)
         now_ms, as_of = self._pipeline.schedule.now_ms, self._scope._folded_to
         self._belief.stories.append(Heard(now_ms, self._process.name, story.epoch, left, as_of))
-        over = [number for number in range(len(self._script.tools)) if self._is_over(number)]
+        over = [number for number in range(len(self._script.tools)) if self._is_over(number, story)]
         return min([to, *over]) if self._script.is_careful else to
 
-    def _is_over(self, number: int) -> bool:
-        """Whether the last step of a call was condemned; what was believed of it is forgotten then."""
+    def _is_over(self, number: int, story: Story | None = None) -> bool:
+        """Whether the last step of a call was condemned; what was believed of it is forgotten then. Of a call that only
+        another process made, and that this one has not read, the story tells."""
         standing, step = self._scope.standing, self._step_of(number)
-        if standing is None or step is None or not step.condemned(standing.turns):
+        if standing is None:
+            return False
+        is_told = any(told.tool_name == self._script.tools[number].name for told in (story.steps if story else ()))
+        if not (is_told if step is None else step.condemned(standing.turns)):
             return False
         self._belief.calls.pop(f"call-{number}", None)
         self._ids.pop(number, None)

@@ -11,6 +11,11 @@ from tests.simulation.run import play
 SEEDS = 1_000
 BATCH = 50
 MENDED = {
+    8065454: "what was folded again from a later place, where a clock had gone back, measured a silence otherwise",
+    8053796: "a child of an epoch that was over came behind its parent's success, and its undo was a person's: told",
+    8090331: "an undo had been given up on when it turned out that its call had not been made",
+    8050363: "a sleeper called behind the undo of a step that was present, and nobody asked what had become of that",
+    8025493: "an agent believed of another's call, which the story told it was undone, that it stood",
     6024514: "a sleeper wrote to a workflow that had closed, and whose start its ledger had forgotten",
     6001631: "a STARTED that was refused outlived the workflow that it was refused for",
     6008088: "an agent that asked for undoing in an epoch that had ended was told that its own late call was gone",

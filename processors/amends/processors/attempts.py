@@ -22,6 +22,7 @@ from amends.processors.state import (
     ATTEMPT_SUCCEEDED,
     ATTEMPT_UNKNOWN,
     BLANK_ATTEMPT,
+    CLOSED_UNDO,
     DEFAULT_STEP_LEASE_MS,
     NOWHERE,
     PRESENT,
@@ -30,8 +31,10 @@ from amends.processors.state import (
     DataFlow,
     Step,
     Trouble,
+    Undo,
     UndoState,
     in_words,
+    is_covered,
     open_trouble,
     replace,
     standing,
@@ -118,7 +121,7 @@ def fold_evidence(step: Step, fact: Resolution, offset: int, at_ms: int) -> Step
         step = replace(
             step,
             present=True,
-            attempts=tuple(replace(a, accepted=False) if a.accepted and a.name in named else a for a in step.attempts),
+            attempts=tuple(_seen(a, step.undo) if a.name in named else a for a in step.attempts),
             outcome_offset=offset if fact.output_payload is not None else step.outcome_offset,
             undo_arguments=step.undo_arguments if _is_commanded(step) else fact.undo_arguments or step.undo_arguments,
         )
@@ -136,6 +139,16 @@ def fold_evidence(step: Step, fact: Resolution, offset: int, at_ms: int) -> Step
                 step, "contradiction", f"{fact.by} says absent of a call that reported success", offset, at_ms
             )
     return step
+
+
+def _seen(attempt: Attempt, undo: Undo | None) -> Attempt:
+    """Return an attempt that evidence says is present: taken no longer, but there. Behind a closed undo it counts by
+    itself, for what was present before has been undone."""
+    if attempt.accepted:
+        attempt = replace(attempt, accepted=False)
+    if undo is None or undo.state not in CLOSED_UNDO or is_covered(attempt, undo):
+        return attempt
+    return replace(attempt, state=AttemptState.SUCCEEDED) if attempt.state is AttemptState.UNKNOWN else attempt
 
 
 def _is_commanded(step: Step) -> bool:

@@ -30,7 +30,12 @@ class Silences:
     gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
     def record(self, at_ms: int) -> None:
-        """Take note of a record appended at `at_ms`."""
+        """Take note of a record appended at `at_ms`.
+
+        Where time went back (a clock had jumped, or another broker's is behind), the silences that ended later were no
+        longer than till now. A silence is the distance to the record before, whatever stands before that one: who
+        begins to read anywhere measures the same from there on.
+        """
         while self.gaps and at_ms < self.gaps[-1][0]:
             self._shorten(at_ms)
         gap_ms = at_ms - self.last_at_ms
@@ -38,7 +43,7 @@ class Silences:
             self.gaps.append((at_ms, gap_ms))
             if len(self.gaps) > SILENCES_MAX:
                 self._prune(at_ms)
-        self.last_at_ms = max(self.last_at_ms, at_ms)
+        self.last_at_ms = at_ms
 
     def learn(self, other: Silences) -> None:
         """Take over the silences that are known elsewhere and not here: what a Carry holds of before the ledger's
@@ -63,10 +68,8 @@ class Silences:
         return due_ms + min(short_ms, lease_ms)
 
     def _shorten(self, at_ms: int) -> None:
-        """Time went back: a clock had jumped, and the silence before it was no longer than till now."""
         ended_ms, gap_ms = self.gaps.pop()
         gap_ms -= ended_ms - at_ms
-        self.last_at_ms = at_ms
         if gap_ms >= SILENCE_MIN_MS:
             self.gaps.append((at_ms, gap_ms))
 

@@ -130,6 +130,8 @@ class Workflow:
         """Bring the sets up to date for one step."""
         undo = step.undo
         what = standing(step)
+        if what is PRESENT and self._is_unknown_again(step):
+            what = UNKNOWN
         if what is OPEN:
             marks = _LIVE | _UNSURE
         elif what is PRESENT:
@@ -149,6 +151,12 @@ class Workflow:
         self._mark(step.number, marks)
         if what is UNKNOWN or marks & _CLIMBING or step.number in self.ladders.known:
             self._index_due(step.number, what is UNKNOWN, marks)
+
+    def _is_unknown_again(self, step: Step) -> bool:
+        """Whether what was present has been undone, and of an attempt since then nobody knows."""
+        if step.undo is None or step.undo.state not in CLOSED_UNDO or not is_condemned(step, self.header.turns):
+            return False
+        return owed(step, self.contract_of(step)) is UNKNOWN
 
     def _index_due(self, number: int, is_unknown: bool, marks: int) -> None:
         """Bring up to date who is to be asked when: of steps that are unknown, or climb, or did."""
