@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.kafka_parts import ROOT, settings_of, with_topics
+from tests.integration.kafka_parts import ROOT, eventually, settings_of, with_topics
 
 from amends.kafka import HEAD, Ack, MaybeWritten, NotWritten, PartitionReader, Publisher, create_topics
+from amends.kafka.reaching import Question
 from amends.local.kafka_server import KafkaServer, start_kafka
 
 DEADLINE_MS = 2_000
@@ -140,3 +141,15 @@ def test_a_topic_that_is_not_there_is_certainly_not_written_to(kafka: KafkaServe
     settings = settings_of(kafka, topic_prefix)
     with Publisher(settings, deadline_ms=6_000) as publisher, pytest.raises(NotWritten):
         publisher.publish_sync(settings.topics.ledger, key=b"k", value=b"")
+
+
+@pytest.mark.kafka
+def test_brokers_answer_a_part_that_asks_whether_they_are_there_and_do_so_again_after_they_were_away(
+    own_kafka: KafkaServer, topic_prefix: str
+) -> None:
+    asks = Question(with_topics(own_kafka, topic_prefix))
+    assert asks()
+    own_kafka.kill()
+    assert not asks()
+    own_kafka.restart()
+    eventually(lambda: asks() or None)

@@ -150,6 +150,7 @@ def healthy(log: Path) -> int:
     body = answer.read()
     connection.close()
     assert json.loads(body)["partitions"] == [0, 1]
+    assert "brokers_silent_ms" in json.loads(body)
     return answer.status
 
 

@@ -289,6 +289,7 @@ async def test_health_says_whether_commands_end(served: Served, workflow: str) -
     await bench.until(lambda: worker.health().detail["open"] == 0)
     body = json.loads(await asyncio.to_thread(_get, f"http://127.0.0.1:{worker.health_port}/healthz"))
     assert body["healthy"]
+    assert body["brokers_silent_ms"] < DEADLINE_S * 1_000
     text = (await asyncio.to_thread(_get, f"http://127.0.0.1:{worker.health_port}/metrics")).decode()
     assert 'amends_undo_ends_total{end="UNDONE",tool="files.plain"}' in text
 

@@ -28,9 +28,10 @@ from amends.compensators.waiting import require_handlers
 from amends.compensators.watchdog import LoopWatchdog
 from amends.kafka.errors import KafkaFault
 from amends.kafka.follower import LedgerFollower
-from amends.kafka.health import Health, HealthServer
+from amends.kafka.health import Health
 from amends.kafka.letters import letting_through
 from amends.kafka.publisher import Publisher
+from amends.kafka.reaching import ReachingHealthServer, reach_of
 from amends.kafka.rights import Part, rights_of
 from amends.kafka.schema_registry_opening import with_schema_registry, with_schema_registry_metrics
 from amends.kafka.settings import KafkaSettings
@@ -214,7 +215,8 @@ class Worker:
         if self._settings.health_port is None:
             yield
             return
-        server = HealthServer(
+        server = ReachingHealthServer(
+            reach_of(self._kafka),
             with_schema_registry(self.health),
             with_schema_registry_metrics(self._metrics_text),
             host=self._settings.health_host,

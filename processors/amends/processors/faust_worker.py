@@ -67,6 +67,7 @@ class ProcessorApp(faust.App):
 
     engine: FaustEngine
     processor_settings: ProcessorSettings
+    kafka_settings: KafkaSettings
     before_start: Callable[[], None]
     """Raises EngineError if the worker must not start. Blocks."""
 
@@ -104,7 +105,9 @@ class ProcessorWorker(faust.Worker):
 
     async def on_first_start(self) -> None:
         await super().on_first_start()  # from here on there is a log
-        self._health = health_server(self.app.processor_settings, lambda: self.app.engine.progress)
+        self._health = health_server(
+            self.app.kafka_settings, self.app.processor_settings, lambda: self.app.engine.progress
+        )
 
     def execute_from_commandline(self) -> NoReturn:
         app, engine = self.app, self.app.engine
@@ -186,6 +189,7 @@ def make_app(
     app.engine = engine = FaustEngine(kafka, settings, fold, refold=refold, faults=faults)
     app.before_start = before_start
     app.processor_settings = settings
+    app.kafka_settings = kafka
     table = state_table(app, TABLE, kafka.topics.changelog(FAUST), kafka.partitions, engine.changelog_ends, engine.take)
     engine.write = table.write
     engine.consumer = lambda: app.consumer

@@ -60,7 +60,7 @@ def run(kafka: KafkaSettings, settings: ProcessorSettings, *, refold: bool = Fal
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: engine.stop())
     watch = watchdog(settings, lambda: engine.progress)
-    health = health_server(settings, lambda: engine.progress)
+    health = health_server(kafka, settings, lambda: engine.progress)
     watch.start()
     collect_seldom()
     try:
