@@ -23,6 +23,7 @@ from amends.kafka.topics import create_topics
 from amends.local.kafka_server import KafkaServer
 from amends.processors.engine import OtherEngineError
 from amends.processors.faust_changelog import LEFT_KEY, SEAL_KEY, Mark, Rank, mark_of
+from amends.processors.faust_worker import EXIT_LATE, STOP_S
 from amends.processors.start import TopicsRefusedError, check_start
 from amends.schemas.codec import decode, encode
 from amends.schemas.commands import Phase, WorkflowEcho
@@ -111,6 +112,31 @@ def test_a_worker_folds_tells_its_health_and_stops_on_sigterm_after_a_last_check
         assert process.wait(60) == 0, log.read_text()
         assert SEAL_KEY in [key for _, key, _ in changelog(settings)]
         assert [path.name for path in tmp_path.iterdir()] == ["log"], "nothing is kept on disk"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_worker_whose_broker_is_gone_ends_on_sigterm_within_seconds_and_says_so(
+    own_kafka: KafkaServer, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Faust itself waits for a minute; orchestrators kill before that, and nobody knows why."""
+    settings = KafkaSettings(
+        bootstrap_servers=own_kafka.bootstrap_servers, topic_prefix=topic_prefix, partitions=1, replication_factor=1
+    )
+    create_topics(settings, FAUST)
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(AMENDS, env=environment(settings), stdout=out, stderr=out)
+    try:
+        with Publisher(settings) as publisher:
+            event = WorkflowEvent(workflow_id="order-1", status=WorkflowStatus.STARTED, epoch=0)
+            publisher.publish_sync(settings.topics.ledger, key=b"order-1", value=encode(event))
+        until(lambda: echoes(settings) == [Phase.RUNNING], log.read_text)
+        own_kafka.kill()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_S + 10) in (0, EXIT_LATE)
+        assert process.returncode == 0 or "did not end in order" in log.read_text()
     finally:
         process.kill()
         process.wait()

@@ -48,7 +48,8 @@ NOT_LET_IN = (
     UnsupportedSaslMechanismError,
 )
 STOP_S = 15.0
-"""A worker that has a reason to end and hangs in doing so is ended after this."""
+"""A worker that is to end and hangs in doing so is ended after this: with its broker away Faust waits a minute."""
+EXIT_LATE = 75
 
 
 class SendGuard(faust.Sensor):
@@ -90,6 +91,7 @@ class ProcessorWorker(faust.Worker):
 
     _health: HealthServer | None = None
     _not_started: BaseException | None = None
+    _late: threading.Timer | None = None
 
     async def start(self) -> None:
         try:
@@ -133,19 +135,43 @@ class ProcessorWorker(faust.Worker):
                 self._health.stop()
             engine.close()
             logger.info("stopped: %s", engine.progress)
+            if self._late is not None:
+                self._late.cancel()
+
+    def _on_sigterm(self) -> None:
+        self._end_in_time(EXIT_LATE)
+        super()._on_sigterm()
+
+    def _on_sigint(self) -> None:
+        self._end_in_time(EXIT_LATE)
+        super()._on_sigint()
+
+    def _end_in_time(self, exit_code: int) -> None:
+        """From now on there are `STOP_S` seconds to end in order; then the process ends without."""
+        if self._late is None:
+            self._late = threading.Timer(STOP_S, _end_without_order, (exit_code,))
+            self._late.daemon = True
+            self._late.start()
 
     def _end(self, failure: EngineError) -> None:
         """Stop in order; without order if that takes too long. Called in the loop, or in a thread of Faust."""
         logger.error("the processor ends: %s", failure)
-        late = threading.Timer(STOP_S, os._exit, (failure.exit_code,))
-        late.daemon = True
-        late.start()
+        self._end_in_time(failure.exit_code)
         self.loop.call_soon_threadsafe(self._on_sigterm)
 
     def _refuse(self, error: EngineError) -> NoReturn:
         sys.stderr.write(f"amends processor: {error}\n")
         sys.stderr.flush()
         raise SystemExit(error.exit_code)
+
+
+def _end_without_order(exit_code: int) -> None:
+    sys.stderr.write(
+        f"amends processor: it did not end in order within {STOP_S:g} s (does no broker answer?) and ends as it is "
+        f"(exit code {exit_code}). Nothing is lost: who takes its partitions folds on from its last checkpoint\n"
+    )
+    sys.stderr.flush()
+    os._exit(exit_code)
 
 
 def _as_failure(worker: ProcessorWorker, settings: ProcessorSettings) -> EngineError | None:
