@@ -224,6 +224,22 @@ async def test_a_redis_that_answers_only_its_own_machine_is_refused_with_what_to
                 pass
 
 
+@pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-Open\r\n", b"R\0\0\0\x08abcd"])
+async def test_what_answers_and_is_no_redis_is_refused_with_what_to_change(greeting: bytes) -> None:
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answers, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        settings = CompensatorSettings.model_validate({"redis_url": f"redis://127.0.0.1:{port}/0"})
+        with pytest.raises(RegistryUnusable, match=f":{port} is no Redis .*AMENDS_COMPENSATOR__REDIS_URL"):
+            async with opened_registry(settings, lambda: None):
+                pass
+
+
 # --- a cluster ------------------------------------------------------------------------------------------------------
 
 

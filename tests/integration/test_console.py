@@ -215,4 +215,7 @@ def test_settings_are_shown_with_their_origin_and_without_secrets(
 
 
 def test_the_schemas_are_checked(amends: Amends) -> None:
-    assert amends("schemas", "check")[0] == OK
+    code, out, _ = amends("schemas", "check")
+    assert code == OK
+    assert "AMENDS_SCHEMA_REGISTRY__URL" in out, "that no registry was asked is said"
+    assert json.loads(amends("schemas", "check", "--json")[1])["registry_asked"] is False

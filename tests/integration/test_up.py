@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import queue
+import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -82,4 +84,8 @@ def test_up_has_its_parts_take_the_settings_that_are_not_of_servers_and_names_th
     assert ended.returncode == 1
     assert "Left aside, for it has servers of its own: AMENDS_KAFKA__PARTITIONS" in ended.stdout
     assert "processor ended with 2, so all of it was stopped" in ended.stderr
+    kept = re.search(r"its logs: ([^)]+)\)", ended.stderr)
+    assert kept is not None
+    assert list(Path(kept[1]).iterdir()), "for somebody to look at"
+    shutil.rmtree(kept[1])
     assert "'transactions' or 'faust'" in ended.stderr

@@ -16,9 +16,12 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from amends.compensators.redis_address import PREFIX
+from amends.compensators.redis_address import PREFIX, URL
 from amends.compensators.redis_client import sentinel_of, service_of
 from amends.compensators.redis_refusals import places_of, why_unusable
+
+_CLOSED = "closed by server"
+"""What brokers of Kafka do to who speaks another language; and proxies whose Redis is away."""
 
 
 class RegistryUnusable(RuntimeError):  # noqa: N818 - what Redis is
@@ -57,7 +60,8 @@ async def check_redis(
     except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
         if why := await asyncio.to_thread(why_unusable, error, places_of(client)):
             raise RegistryUnusable(why) from error
-        return [f"the registry's Redis does not answer; going on without, the read back decides: {error}"]
+        hint = f" (make sure that {URL} names a Redis)" if _CLOSED in str(error) else ""
+        return [f"the registry's Redis does not answer; going on without, the read back decides: {error}{hint}"]
 
 
 async def _ask_sentinels(client: Redis | RedisCluster) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
+from redis.exceptions import AuthenticationError, InvalidResponse, NoPermissionError, ResponseError
 
 from amends.compensators.redis_address import PREFIX, URL
 
@@ -55,6 +55,9 @@ def why_unusable(error: BaseException, places: Sequence[Place]) -> str:
         return _distrusted(distrust.verify_message if distrust is not None else text)
     if _ALERT.search(text):
         return _turned_away(text)
+    if any(isinstance(each, InvalidResponse) for each in _chain(error)):
+        there = ", ".join(f"{place.host}:{place.port}" for place in places)
+        return f"what answers at {there} is no Redis ({error}): {URL} is to name one"
     return next(filter(None, map(_seen_at, places)), "")
 
 

@@ -45,12 +45,15 @@ def check(as_json: AsJson = False) -> None:
     subjects = _asked(settings, examine) if settings.is_set else []
     wrong = [subject for subject in subjects if subject.problems]
     if as_json:
-        show_json({"records": list(current), "released": versions, "problems": problems, "subjects": subjects})
+        found = {"records": list(current), "released": versions, "problems": problems}
+        show_json({**found, "registry_asked": settings.is_set, "subjects": subjects})
     else:
         if problems:
             show_table(["version", "problem"], [tuple(p.values()) for p in problems], none="")
         else:
             typer.echo(f"{len(RECORDS)} records; released: {', '.join(versions) or 'none yet'}; all can be read")
+        if not settings.is_set:
+            typer.echo(f"{NO_REGISTRY}; none was asked")
         _say(subjects)
     if problems or wrong:
         raise typer.Exit(NEEDS_ATTENTION)

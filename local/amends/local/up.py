@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from amends.kafka.settings import KafkaSettings
-from amends.local.children import make_folder, remove_folder
+from amends.local.children import keep_folder, make_folder, remove_folder
 from amends.local.errors import ServerUnavailable
 from amends.local.parts import PREFIX, Part, Parts, environment, make_topics
 from amends.local.servers import servers
@@ -80,6 +80,7 @@ def run(
     stopping = threading.Event()
     _stop_on_signals(stopping)
     folder = make_folder("up")
+    ended: Part | None = None
     try:
         with servers(kafka=kafka, redis=redis, embedded=embedded, data_dir=data) as both:
             settings = KafkaSettings(
@@ -102,15 +103,16 @@ def run(
                     typer.echo(f"Left aside, for it has servers of its own: {', '.join(aside)}")
                 _tell(started, environment(settings, both.redis.url))
                 ended = _wait(stopping, parts, started)
-                return None if ended is None else _last_words(ended)
+                return None if ended is None else _last_words(ended, folder)
             finally:
                 parts.stop()
     finally:
-        remove_folder(folder)
+        (remove_folder if ended is None else keep_folder)(folder)
 
 
-def _last_words(part: Part) -> str:
-    return f"{part.name} ended with {part.child.exit_code}, so all of it was stopped:\n{part.last_words()}"
+def _last_words(part: Part, folder: Path) -> str:
+    code = part.child.exit_code
+    return f"{part.name} ended with {code}, so all of it was stopped (its logs: {folder}):\n{part.last_words()}"
 
 
 def own_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
