@@ -121,7 +121,7 @@ def test_files_that_do_not_fit_are_named_and_the_keys_password_is_not(us: Identi
         },
     ]
     for given in wrong:
-        with pytest.raises(SettingsWrong, match=r"schema_registry\.ssl_") as refused:
+        with pytest.raises(SettingsWrong, match=r"AMENDS_SCHEMA_REGISTRY__SSL_") as refused:
             SchemaRegistryClient(SchemaRegistrySettings(url=("https://127.0.0.1:1",), **given))
         assert KEY_PASSWORD not in str(refused.value)
 
@@ -134,12 +134,12 @@ def test_files_that_do_not_fit_are_named_and_the_keys_password_is_not(us: Identi
         ({"URL": "http://h:port"}, "is no address"),
         ({"URL": "http://me:s3cret@h"}, "AMENDS_SCHEMA_REGISTRY__PASSWORD"),
         ({"URL": "http://h?x=1"}, "query"),
-        ({"URL": "http://h", "USER": "me"}, "user without password"),
-        ({"URL": "http://h", "PASSWORD": "s3cret"}, "password without user"),
+        ({"URL": "http://h", "USER": "me"}, "USER without a password"),
+        ({"URL": "http://h", "PASSWORD": "s3cret"}, "PASSWORD without a user"),
         ({"URL": "https://h", "SSL_KEY_LOCATION": "k"}, "a key needs its certificate"),
         ({"URL": "http://h", "SSL_CA_LOCATION": "ca"}, "set https://"),
         ({"URI": "http://h"}, "did you mean url"),
-        ({"URL": "http://h", "UNKNOWN_WITHIN_MS": "60000"}, "unknown_within_ms"),
+        ({"URL": "http://h", "UNKNOWN_WITHIN_MS": "60000"}, "AMENDS_SCHEMA_REGISTRY__UNKNOWN_WITHIN_MS"),
     ],
 )
 def test_settings_that_can_t_be_meant_are_refused_without_their_secrets(given: dict[str, str], words: str) -> None:

@@ -62,14 +62,14 @@ def test_where_a_secret_came_from_is_shown_and_the_secret_is_not(file: Path) -> 
 @pytest.mark.parametrize("content", ["", "\n", "x" * 70_000], ids=["empty", "a line's end", "too large"])
 def test_a_file_that_holds_no_secret_is_refused_by_name(file: Path, content: str) -> None:
     file.write_text(content)
-    with pytest.raises(SettingsWrong, match=r"kafka\.sasl_password_file.*(is empty|is larger)") as raised:
+    with pytest.raises(SettingsWrong, match=r"AMENDS_KAFKA__SASL_PASSWORD_FILE.*(is empty|is larger)") as raised:
         load_settings(KafkaSettings, "kafka", {**SASL, "AMENDS_KAFKA__SASL_PASSWORD_FILE": str(file)})
     assert content[:10].strip() == "" or content[:10] not in str(raised.value)
 
 
 def test_a_file_that_is_not_there_or_no_text_is_refused_by_name(file: Path) -> None:
     env = {**SASL, "AMENDS_KAFKA__SASL_PASSWORD_FILE": str(file.with_name("none"))}
-    with pytest.raises(SettingsWrong, match=r"kafka\.sasl_password_file.*No such file"):
+    with pytest.raises(SettingsWrong, match=r"AMENDS_KAFKA__SASL_PASSWORD_FILE.*No such file"):
         load_settings(KafkaSettings, "kafka", env)
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SettingsWrong, match="no text"):

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from amends.kafka import KafkaSettings, SettingsWrong, load_settings
 from amends.kafka.options import REFUSED
+from amends.processors.settings import ProcessorSettings
 
 
 class Limits(BaseModel):
@@ -152,6 +153,31 @@ def test_an_address_that_no_client_can_mean_is_refused_with_what_it_should_be(se
 def test_addresses_may_be_several_of_ipv6_and_name_a_protocol() -> None:
     for servers in ("a:1,b:2", "[::1]:9092", "SSL://kafka:9093, kafka-2:9093"):
         assert KafkaSettings(bootstrap_servers=servers).bootstrap_servers == servers
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("AMENDS_KAFKA__PARTITIONS", "0", "AMENDS_KAFKA__PARTITIONS: "),
+        ("AMENDS_KAFKA__LANES", "a,no lane", "AMENDS_KAFKA__LANES, item 2: "),
+        ("AMENDS_PROCESSOR__STALL_MS", "6000", "AMENDS_PROCESSOR__…: STALL_MS (6000) must be at least twice"),
+        ("AMENDS_PROCESSOR__STAL_MS", "6000", "unknown setting AMENDS_PROCESSOR__STAL_MS; did you mean stall_ms?"),
+    ],
+)
+def test_what_is_refused_is_named_as_it_was_written(variable: str, value: str, words: str, tmp_path: Path) -> None:
+    section = variable.split("__")[0].removeprefix("AMENDS_").lower()
+    models: dict[str, type[KafkaSettings] | type[ProcessorSettings]]
+    models = {"kafka": KafkaSettings, "processor": ProcessorSettings}
+    model = models[section]
+    with pytest.raises(SettingsWrong) as raised:
+        load_settings(model, section, {variable: value})
+    assert str(raised.value).startswith(words)
+    name, file = variable.split("__")[1].lower(), tmp_path / "amends.toml"
+    file.write_text(f"[{section}]\n{name} = {value if value.isdigit() else value.split(',')}\n")
+    with pytest.raises(SettingsWrong) as raised:
+        load_settings(model, section, {}, file)
+    written = f"{name} of [{section}] in {file}"
+    assert str(raised.value).startswith(words.replace(variable, written))
 
 
 def test_a_file_with_an_unknown_table_is_refused(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,14 +58,22 @@ def load_settings(
     """
     env = os.environ if env is None else env
     section = section.lower()
-    given = merged(from_file(file or env.get(FILE_VARIABLE), section), from_environment(model, section, env))
-    given = merged(given, {name: value for name, value in explicit.items() if value is not None})
-    given = from_files(model, section, given, lambda name, text: _read(model, [name], text))
-    _refuse_unknown(model, section, given)
+    file = file or env.get(FILE_VARIABLE)
+    table, variables = from_file(file, section), from_environment(model, section, env)
+
+    def spelt(*path: str) -> str:
+        """A setting as a person finds it: in the file if that is where it stands, else as a variable."""
+        if _holds(table, path) and not _holds(variables, path):
+            return f"{'.'.join(path)} of [{section}] in {file}"
+        return PREFIX + "__".join((section, *path)).upper().replace(".", "_")
+
+    given = merged(merged(table, variables), {name: value for name, value in explicit.items() if value is not None})
+    given = from_files(model, given, lambda name, text: _read(model, [name], text), spelt)
+    _refuse_unknown(model, given, spelt)
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise SettingsWrong(_words(error, section)) from None
+        raise SettingsWrong(_words(error, section, spelt)) from None
 
 
 def from_environment(model: type[BaseModel], section: str, env: Mapping[str, str]) -> dict[str, Any]:
@@ -143,13 +152,18 @@ def _nested(path: list[str], value: Any) -> dict[str, Any]:
     return {path[0]: value if len(path) == 1 else _nested(path[1:], value)}
 
 
-def _refuse_unknown(model: type[BaseModel], section: str, given: Mapping[str, Any]) -> None:
+def _holds(values: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+    below = values.get(path[0])
+    return path[0] in values and (len(path) == 1 or (isinstance(below, Mapping) and _holds(below, path[1:])))
+
+
+def _refuse_unknown(model: type[BaseModel], given: Mapping[str, Any], spelt: Callable[..., str]) -> None:
     # A model that makes something of further names (KafkaSettings: client options) refuses the bad ones itself.
     if "options" in model.model_fields:
         return
     unknown = [name for name in given if name not in model.model_fields]
     if unknown:
-        names = [f"unknown setting {section}.{name}{_nearest(name, model.model_fields)}" for name in unknown]
+        names = [f"unknown setting {spelt(name)}{_nearest(name, model.model_fields)}" for name in unknown]
         raise SettingsWrong("; ".join(names))
 
 
@@ -158,9 +172,16 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _words(error: ValidationError, section: str) -> str:
+def _words(error: ValidationError, section: str, spelt: Callable[..., str]) -> str:
     # The value itself is left out: it may be a secret.
     problems = error.errors(include_input=False, include_url=False, include_context=False)
-    return "; ".join(
-        f"{'.'.join([section, *map(str, p['loc'])])}: {p['msg'].removeprefix('Value error, ')}" for p in problems
-    )
+    return "; ".join(f"{_place(p['loc'], section, spelt)}: {p['msg'].removeprefix('Value error, ')}" for p in problems)
+
+
+def _place(location: tuple[int | str, ...], section: str, spelt: Callable[..., str]) -> str:
+    """Name what a problem is about: a setting, an item of one, or the section where several don't go together."""
+    path = tuple(takewhile(lambda part: isinstance(part, str), location))
+    if not path:
+        return f"{PREFIX}{section.upper()}__…"
+    items = "".join(f", item {part + 1}" for part in location[len(path) :] if isinstance(part, int))
+    return spelt(*path) + items

@@ -72,11 +72,15 @@ def _missing(right: Right, granted: frozenset[Operation] | None) -> str:
 
 
 def _granted(future: Future[Any]) -> frozenset[Operation] | None:
-    """Return what is granted, None where that is not told."""
+    """Return what is granted, None where that is not told. Of a topic that is not there nothing is lacking: whether it
+    should be there is for the check of topics."""
     try:
         told: Iterable[AclOperation] | None = future.result(2 * ANSWER_S).authorized_operations
     except KafkaException as error:
-        return frozenset() if error.args[0].code() in NO_RIGHT else None
+        code = error.args[0].code()
+        if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return frozenset(_NAMED.values())
+        return frozenset() if code in NO_RIGHT else None
     except TimeoutError:
         return None
     return frozenset(_NAMED[operation] for operation in told if operation in _NAMED) if told else None

@@ -62,14 +62,14 @@ class SchemaRegistrySettings(BaseModel):
     @model_validator(mode="after")
     def _what_belongs_together_is_there(self) -> Self:
         if self.user and self.password is None:
-            raise ValueError("user without password: set AMENDS_SCHEMA_REGISTRY__PASSWORD")
+            raise ValueError("USER without a password: set AMENDS_SCHEMA_REGISTRY__PASSWORD")
         if self.password is not None and not self.user:
-            raise ValueError("password without user: set AMENDS_SCHEMA_REGISTRY__USER")
+            raise ValueError("PASSWORD without a user: set AMENDS_SCHEMA_REGISTRY__USER")
         if self.ssl_key_location and not self.ssl_certificate_location:
-            raise ValueError("ssl_key_location without ssl_certificate_location: a key needs its certificate")
+            raise ValueError("SSL_KEY_LOCATION without SSL_CERTIFICATE_LOCATION: a key needs its certificate")
         secured = self.ssl_ca_location or self.ssl_certificate_location
         if secured and any(url.startswith("http://") for url in self.url):
-            raise ValueError("certificates are given, but url begins with http://: set https://, or leave them out")
+            raise ValueError("certificates are given, but URL begins with http://: set https://, or leave them out")
         return self
 
     @property

@@ -13,15 +13,17 @@ def secured(settings: SchemaRegistrySettings) -> ssl.SSLContext:
     try:
         secured = ssl.create_default_context(cafile=settings.ssl_ca_location)
     except (OSError, ssl.SSLError) as error:
-        raise SettingsWrong(f"schema_registry.ssl_ca_location {settings.ssl_ca_location}: {_of_file(error)}") from error
+        raise SettingsWrong(
+            f"AMENDS_SCHEMA_REGISTRY__SSL_CA_LOCATION {settings.ssl_ca_location}: {_of_file(error)}"
+        ) from error
     if settings.ssl_certificate_location:
         word = settings.ssl_key_password.get_secret_value() if settings.ssl_key_password is not None else ""
         try:  # without any password OpenSSL would ask for it at the terminal
             secured.load_cert_chain(settings.ssl_certificate_location, settings.ssl_key_location, lambda: word)
         except (OSError, ssl.SSLError) as error:
             raise SettingsWrong(
-                f"schema_registry.ssl_certificate_location {settings.ssl_certificate_location}, ssl_key_location "
-                f"{settings.ssl_key_location}, ssl_key_password: {_of_file(error)}"
+                f"AMENDS_SCHEMA_REGISTRY__SSL_CERTIFICATE_LOCATION {settings.ssl_certificate_location}, "
+                f"…SSL_KEY_LOCATION {settings.ssl_key_location}, …SSL_KEY_PASSWORD: {_of_file(error)}"
             ) from error
     return secured
 

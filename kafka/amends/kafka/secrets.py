@@ -36,11 +36,16 @@ def is_named_by_file(model: type[BaseModel], name: str) -> bool:
 
 
 def from_files(
-    model: type[BaseModel], section: str, given: Mapping[str, Any], value_of: Callable[[str, str], Any]
+    model: type[BaseModel],
+    given: Mapping[str, Any],
+    value_of: Callable[[str, str], Any],
+    spelt: Callable[[str], str],
 ) -> dict[str, Any]:
     """Return `given` with the secrets that stand in files read. A line's end behind a secret is not part of it.
 
-    `value_of`: makes of a setting's name and text what the model wants.
+    Args:
+        value_of: makes of a setting's name and text what the model wants.
+        spelt: says how a person wrote a setting's name.
 
     Raises:
         SettingsWrong: a file can't be read or is empty, or the secret is given in both ways. No secret is shown.
@@ -54,8 +59,8 @@ def from_files(
             plain[name] = value
     for base, (name, path) in read.items():
         if any(known.replace(".", "_") == base for known in plain):
-            raise SettingsWrong(f"{section}.{base} is given twice: by itself and by {section}.{name}; leave one out")
-        plain[base] = value_of(base, _secret_in(str(path), f"{section}.{name}"))
+            raise SettingsWrong(f"{spelt(base)} is given twice: by itself and by {spelt(name)}; leave one out")
+        plain[base] = value_of(base, _secret_in(str(path), spelt(name)))
     return plain
 
 

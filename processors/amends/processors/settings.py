@@ -88,7 +88,7 @@ class ProcessorSettings(BaseModel):
     def _stall_is_longer_than_a_rebalance(self) -> Self:
         if self.stall_ms < 2 * self.session_timeout_ms:
             raise ValueError(
-                f"stall_ms {self.stall_ms} must be at least twice session_timeout_ms {self.session_timeout_ms}, "
+                f"STALL_MS ({self.stall_ms}) must be at least twice SESSION_TIMEOUT_MS ({self.session_timeout_ms}), "
                 "or a processor would end itself while another's death is being noticed"
             )
         return self
